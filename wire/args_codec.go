@@ -1,0 +1,189 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// DecodeArgs gives args the type that belongs to kind (§3.1). An error says
+// which member cannot be used and how, and means the answer `invalid`. Members
+// the kind does not have are ignored. What a value means (a path that is not
+// absolute, a prefix with a separator) is for whoever does the work.
+func DecodeArgs(kind Kind, raw json.RawMessage) (Args, error) {
+	var (
+		command, path, offset, limit, contentLen, sha256 []byte
+		expect, recursive, prefix, suffix, paths         []byte
+	)
+	reason := scanFrame(raw, func(name, value []byte) {
+		switch string(name) {
+		case "command":
+			command = value
+		case "path":
+			path = value
+		case "offset":
+			offset = value
+		case "limit":
+			limit = value
+		case "contentLen":
+			contentLen = value
+		case "sha256":
+			sha256 = value
+		case "expect":
+			expect = value
+		case "recursive":
+			recursive = value
+		case "prefix":
+			prefix = value
+		case "suffix":
+			suffix = value
+		case "paths":
+			paths = value
+		}
+	})
+	var c check
+	if len(raw) == 0 {
+		c.fail("args", missing)
+	} else if reason != "" {
+		c.fail("args", notObject)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	c.in = "args."
+	var a Args
+	switch kind {
+	case KindExec, KindExecStream:
+		a = ExecArgs{Command: c.text("command", command)}
+	case KindReadTextFile, KindReadBinaryFile, KindFileInfo, KindListDir, KindCanonicalPath, KindExists, KindReadLink:
+		a = PathArgs{Path: c.text("path", path)}
+	case KindReadTextLines:
+		a = ReadLinesArgs{
+			Path:   c.text("path", path),
+			Offset: maybe("offset", offset, c.count),
+			Limit:  maybe("limit", limit, c.count),
+		}
+	case KindWriteFile, KindWriteFileExclusive, KindWriteFileGuarded, KindAppendFile:
+		w := WriteArgs{
+			Path:       c.text("path", path),
+			ContentLen: c.count("contentLen", contentLen),
+			SHA256:     c.sha256("sha256", sha256),
+		}
+		if kind == KindWriteFileGuarded {
+			w.Expect = maybe("expect", expect, c.expect)
+		}
+		a = w
+	case KindCreateDir, KindRemove:
+		a = DirArgs{Path: c.text("path", path), Recursive: maybe("recursive", recursive, c.boolean)}
+	case KindCreateTempDir, KindCreateTempFile:
+		var t TempArgs
+		if prefix != nil {
+			t.Prefix = c.text("prefix", prefix)
+		}
+		if suffix != nil && kind == KindCreateTempFile {
+			t.Suffix = c.text("suffix", suffix)
+		}
+		a = t
+	case KindStatBatch:
+		a = StatBatchArgs{Paths: c.texts("paths", paths)}
+	default:
+		return nil, fmt.Errorf("args: no kind %q", kind)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return a, nil
+}
+
+func (c *check) expect(member string, raw []byte) (e Expect) {
+	var path, fileID, exclusive, noFollow []byte
+	c.object(member, raw, func(name, value []byte) {
+		switch string(name) {
+		case "canonicalPath":
+			path = value
+		case "fileId":
+			fileID = value
+		case "exclusive":
+			exclusive = value
+		case "noFollow":
+			noFollow = value
+		}
+	})
+	e.CanonicalPath = c.filled(member+".canonicalPath", path)
+	// Every guard that is there must be understood: one that was dropped would
+	// let through the write it was meant to stop.
+	if fileID != nil {
+		e.FileID = c.filled(member+".fileId", fileID)
+	}
+	if exclusive != nil {
+		e.Exclusive = c.boolean(member+".exclusive", exclusive)
+	}
+	if noFollow != nil {
+		e.NoFollow = c.boolean(member+".noFollow", noFollow)
+	}
+	return e
+}
+
+// AppendArgs appends a as the JSON of an instruction's args. On error dst is
+// returned as it was; the error wraps a *MemberError.
+func AppendArgs(dst []byte, a Args) ([]byte, error) {
+	e := newEncoder(dst, MaxFrameBytes)
+	e.check.in = "args."
+	switch a := a.(type) {
+	case ExecArgs:
+		e.text(`{"command":`, a.Command)
+	case PathArgs:
+		e.text(`{"path":`, a.Path)
+	case ReadLinesArgs:
+		e.text(`{"path":`, a.Path)
+		if a.Offset != nil {
+			e.count(`,"offset":`, *a.Offset)
+		}
+		if a.Limit != nil {
+			e.count(`,"limit":`, *a.Limit)
+		}
+	case WriteArgs:
+		e.text(`{"path":`, a.Path)
+		e.count(`,"contentLen":`, a.ContentLen)
+		e.text(`,"sha256":`, a.SHA256)
+		if a.Expect != nil {
+			e.expect(a.Expect)
+		}
+	case DirArgs:
+		e.text(`{"path":`, a.Path)
+		if a.Recursive != nil {
+			e.boolean(`,"recursive":`, *a.Recursive)
+		}
+	case TempArgs:
+		e.raw("{")
+		if a.Prefix != "" {
+			e.text(`"prefix":`, a.Prefix)
+		}
+		if a.Suffix != "" {
+			if a.Prefix != "" {
+				e.raw(",")
+			}
+			e.text(`"suffix":`, a.Suffix)
+		}
+	case StatBatchArgs:
+		e.texts(`{"paths":`, a.Paths)
+	default:
+		return dst, fmt.Errorf("encode args: %T is none", a)
+	}
+	e.raw("}")
+	return e.finish("args")
+}
+
+func (e *encoder) expect(x *Expect) {
+	e.raw(`,"expect":`)
+	e.filled(`{"canonicalPath":`, x.CanonicalPath)
+	if x.FileID != "" {
+		e.text(`,"fileId":`, x.FileID)
+	}
+	if x.Exclusive {
+		e.boolean(`,"exclusive":`, true)
+	}
+	if x.NoFollow {
+		e.boolean(`,"noFollow":`, true)
+	}
+	e.raw("}")
+}

@@ -1,0 +1,335 @@
+package wire
+
+import "encoding/binary"
+
+// scanner walks JSON text (RFC 8259, which is what JSON.parse takes) without
+// building anything from it. It never recurses: nesting costs one bit a level,
+// so the deepest text that fits a frame costs 128 KiB and no stack.
+type scanner struct {
+	text []byte
+	at   int
+}
+
+// scanFrame checks that text is one JSON object and nothing else, and hands
+// each member of it to member: the name without its quotes, unescaped, and the
+// raw text of the value. A name that comes twice is handed over twice; the
+// caller keeps the later, as JSON.parse does. The reason is "" if all is well.
+func scanFrame(text []byte, member func(name, value []byte)) FrameRejectReason {
+	s := scanner{text: text}
+	s.space()
+	isObject := s.peek() == '{'
+	if isObject {
+		if !s.members(member) {
+			return ReasonNotJSON
+		}
+	} else if !s.value() {
+		return ReasonNotJSON
+	}
+	s.space()
+	if s.at != len(text) {
+		return ReasonNotJSON
+	}
+	if !isObject {
+		return ReasonNotObject
+	}
+	return ""
+}
+
+// peek is the next byte, or 0 at the end: no JSON token starts with 0.
+func (s *scanner) peek() byte {
+	if s.at < len(s.text) {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+// members walks the object that starts here, as described at scanFrame.
+func (s *scanner) members(member func(name, value []byte)) bool {
+	s.at++ // the brace
+	s.space()
+	if s.peek() == '}' {
+		s.at++
+		return true
+	}
+	for {
+		start := s.at
+		if !s.name() {
+			return false
+		}
+		name := memberName(s.text[start:])
+		start = s.at
+		if !s.value() {
+			return false
+		}
+		member(name, s.text[start:s.at])
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.at++
+			s.space()
+		case '}':
+			s.at++
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// elements walks the array that starts here and hands over each raw value.
+func (s *scanner) elements(element func(value []byte)) bool {
+	s.at++ // the bracket
+	s.space()
+	if s.peek() == ']' {
+		s.at++
+		return true
+	}
+	for {
+		start := s.at
+		if !s.value() {
+			return false
+		}
+		element(s.text[start:s.at])
+		s.space()
+		switch s.peek() {
+		case ',':
+			s.at++
+			s.space()
+		case ']':
+			s.at++
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// name passes a member's name, its colon and the space around them.
+func (s *scanner) name() bool {
+	if !s.str() {
+		return false
+	}
+	s.space()
+	if s.peek() != ':' {
+		return false
+	}
+	s.at++
+	s.space()
+	return true
+}
+
+// value passes one value of any kind and depth.
+func (s *scanner) value() bool {
+	var (
+		first [4]uint64
+		open  = nesting{bits: first[:]}
+	)
+	for {
+		switch c := s.peek(); c {
+		case '{', '[':
+			s.at++
+			s.space()
+			if s.peek() == c+2 { // '}' is '{'+2 and ']' is '['+2
+				s.at++
+				break
+			}
+			open.push(c == '{')
+			if c == '{' && !s.name() {
+				return false
+			}
+			continue
+		case '"':
+			if !s.str() {
+				return false
+			}
+		case 't':
+			if !s.word("true") {
+				return false
+			}
+		case 'f':
+			if !s.word("false") {
+				return false
+			}
+		case 'n':
+			if !s.word("null") {
+				return false
+			}
+		default:
+			if !s.number() {
+				return false
+			}
+		}
+		// A value has ended: close what ends with it, or go on to the next one.
+		for {
+			if open.depth == 0 {
+				return true
+			}
+			s.space()
+			inObject := open.inObject()
+			switch c := s.peek(); {
+			case c == '}' && inObject, c == ']' && !inObject:
+				s.at++
+				open.depth--
+				continue
+			case c != ',':
+				return false
+			}
+			s.at++
+			s.space()
+			if inObject && !s.name() {
+				return false
+			}
+			break
+		}
+	}
+}
+
+// nesting remembers for every open level whether it is an object.
+type nesting struct {
+	bits  []uint64
+	depth int
+}
+
+func (n *nesting) push(object bool) {
+	if n.depth == 64*len(n.bits) {
+		n.bits = append(n.bits, 0)
+	}
+	word, bit := &n.bits[n.depth/64], uint64(1)<<(n.depth%64)
+	if object {
+		*word |= bit
+	} else {
+		*word &^= bit
+	}
+	n.depth++
+}
+
+func (n *nesting) inObject() bool {
+	return n.bits[(n.depth-1)/64]>>((n.depth-1)%64)&1 == 1
+}
+
+func (s *scanner) word(w string) bool {
+	if len(s.text)-s.at < len(w) || string(s.text[s.at:s.at+len(w)]) != w {
+		return false
+	}
+	s.at += len(w)
+	return true
+}
+
+func (s *scanner) number() bool {
+	if s.peek() == '-' {
+		s.at++
+	}
+	if s.peek() == '0' {
+		s.at++
+	} else if !s.digits() {
+		return false
+	}
+	if s.peek() == '.' {
+		s.at++
+		if !s.digits() {
+			return false
+		}
+	}
+	if c := s.peek(); c == 'e' || c == 'E' {
+		s.at++
+		if c := s.peek(); c == '+' || c == '-' {
+			s.at++
+		}
+		if !s.digits() {
+			return false
+		}
+	}
+	return true
+}
+
+// digits passes one digit or more.
+func (s *scanner) digits() bool {
+	start := s.at
+	for s.at < len(s.text) && '0' <= s.text[s.at] && s.text[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > start
+}
+
+// str passes a string with its quotes. Most of a busy connection's bytes are
+// one long string, so it looks at eight bytes at a time.
+func (s *scanner) str() bool {
+	if s.peek() != '"' {
+		return false
+	}
+	i := s.at + 1
+	for {
+		for i+8 <= len(s.text) && plain(binary.LittleEndian.Uint64(s.text[i:])) {
+			i += 8
+		}
+		if i >= len(s.text) {
+			return false
+		}
+		switch c := s.text[i]; {
+		case c == '"':
+			s.at = i + 1
+			return true
+		case c < ' ':
+			return false
+		case c != '\\':
+			i++
+			continue
+		}
+		if i+1 >= len(s.text) {
+			return false
+		}
+		switch s.text[i+1] {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			i += 2
+		case 'u':
+			if _, ok := hex4(s.text[i+2:]); !ok {
+				return false
+			}
+			i += 6
+		default:
+			return false
+		}
+	}
+}
+
+// plain reports whether none of eight bytes is a quote, a backslash or a
+// control character.
+func plain(w uint64) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^(ones*'"'), w^(ones*'\\')
+	// Each term has a byte's top bit set if that byte of w is the one looked for.
+	hit := (quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w
+	return hit&tops == 0
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
