@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -100,6 +99,6 @@ func (e *encoder) texts(key string, list []string) {
 func (e *encoder) base64(key string, data []byte) {
 	e.raw(key)
 	e.raw(`"`)
-	e.dst = base64.StdEncoding.AppendEncode(e.dst, data)
+	e.dst = appendBase64(e.dst, data)
 	e.raw(`"`)
 }

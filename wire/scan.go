@@ -131,44 +131,26 @@ func (s *scanner) name() bool {
 
 // value passes one value of any kind and depth.
 func (s *scanner) value() bool {
-	var (
-		first [4]uint64
-		open  = nesting{bits: first[:]}
-	)
+	if c := s.peek(); c != '{' && c != '[' {
+		return s.scalar()
+	}
+	var open nesting
 	for {
-		switch c := s.peek(); c {
-		case '{', '[':
+		if c := s.peek(); c != '{' && c != '[' {
+			if !s.scalar() {
+				return false
+			}
+		} else {
 			s.at++
 			s.space()
-			if s.peek() == c+2 { // '}' is '{'+2 and ']' is '['+2
-				s.at++
-				break
+			if s.peek() != c+2 { // '}' is '{'+2 and ']' is '['+2
+				open.push(c == '{')
+				if c == '{' && !s.name() {
+					return false
+				}
+				continue
 			}
-			open.push(c == '{')
-			if c == '{' && !s.name() {
-				return false
-			}
-			continue
-		case '"':
-			if !s.str() {
-				return false
-			}
-		case 't':
-			if !s.word("true") {
-				return false
-			}
-		case 'f':
-			if !s.word("false") {
-				return false
-			}
-		case 'n':
-			if !s.word("null") {
-				return false
-			}
-		default:
-			if !s.number() {
-				return false
-			}
+			s.at++
 		}
 		// A value has ended: close what ends with it, or go on to the next one.
 		for {
@@ -193,6 +175,21 @@ func (s *scanner) value() bool {
 			break
 		}
 	}
+}
+
+// scalar passes a value that holds no other.
+func (s *scanner) scalar() bool {
+	switch s.peek() {
+	case '"':
+		return s.str()
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	case 'n':
+		return s.word("null")
+	}
+	return s.number()
 }
 
 // nesting remembers for every open level whether it is an object.
