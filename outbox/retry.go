@@ -1,0 +1,78 @@
+package outbox
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/sema-agent/device-executor/internal/fault"
+)
+
+// How often things are sent again (R5, R7).
+const (
+	firstPatience = 10 * time.Second  // without progress, before chunks go again; doubles
+	mostPatience  = 60 * time.Second  //
+	firstSilence  = 15 * time.Second  // after a result, before it goes again; doubles
+	mostSilence   = 120 * time.Second //
+	mostSends     = 10                // of one result, in all
+	mostAge       = 10 * time.Minute  // of a result, from its first sending
+)
+
+// Tick makes due again what was not acknowledged in time, and gives up what was
+// sent often or long enough. Call it about once a second, connected or not.
+func (o *Outbox) Tick(now time.Time) {
+	o.mu.Lock()
+	defer o.unlock()
+	clock := now.Sub(o.start)
+	for _, l := range slices.Clone(o.order) {
+		if l.spent(clock) {
+			o.giveUp(l, clock)
+			continue
+		}
+		if !o.live || fault.On("outbox: never send again") {
+			continue
+		}
+		if l.cursor > l.base && clock-max(l.moved, l.chunks.at(0).sentAt) >= l.patience {
+			l.cursor = l.base
+			l.patience = min(2*l.patience, mostPatience)
+		}
+		if l.resultOut && l.sends < mostSends && clock-max(l.moved, l.lastSend) >= l.silence {
+			l.resultOut = false
+			l.silence = min(2*l.silence, mostSilence)
+		}
+		o.schedule(l)
+	}
+	o.grant()
+}
+
+// spent reports whether a result was sent often or long enough. After the last
+// sending its acknowledgement has as long as after the first.
+func (l *Lane) spent(now time.Duration) bool {
+	if l.sends == 0 || fault.On("outbox: never give up") {
+		return false
+	}
+	return now-l.firstSend >= mostAge || l.sends >= mostSends && now-l.lastSend >= firstSilence
+}
+
+// giveUp drops an instruction whose result is never acknowledged. It is not run
+// again, whatever the server says of it later.
+func (o *Outbox) giveUp(l *Lane, now time.Duration) {
+	o.stats.GivenUp++
+	o.note(slog.LevelWarn, "result given up: it was never acknowledged", l.id,
+		slog.Int("sends", l.sends), slog.Duration("age", now-l.firstSend))
+	o.remove(l, ErrFinished)
+}
+
+// bound gives up instructions, the one finished longest ago first, while more wait
+// for their acknowledgement than are held.
+func (o *Outbox) bound() {
+	for o.stats.Results > o.held {
+		var oldest *Lane
+		for _, l := range o.order {
+			if l.result != nil && (oldest == nil || l.deviceSeq < oldest.deviceSeq) {
+				oldest = l
+			}
+		}
+		o.giveUp(oldest, o.clock())
+	}
+}
