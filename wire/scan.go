@@ -260,14 +260,20 @@ func (s *scanner) digits() bool {
 }
 
 // str passes a string with its quotes. Most of a busy connection's bytes are
-// one long string, so it looks at eight bytes at a time.
+// long strings, so it looks at 32 bytes at a time, then at eight.
 func (s *scanner) str() bool {
 	if s.peek() != '"' {
 		return false
 	}
 	i := s.at + 1
 	for {
-		for i+8 <= len(s.text) && plain(binary.LittleEndian.Uint64(s.text[i:])) {
+		for ; i+32 <= len(s.text); i += 32 {
+			b := s.text[i : i+32]
+			if special(b)|special(b[8:])|special(b[16:])|special(b[24:]) != 0 {
+				break
+			}
+		}
+		for i+8 <= len(s.text) && special(s.text[i:]) == 0 {
 			i += 8
 		}
 		if i >= len(s.text) {
@@ -300,14 +306,14 @@ func (s *scanner) str() bool {
 	}
 }
 
-// plain reports whether none of eight bytes is a quote, a backslash or a
-// control character.
-func plain(w uint64) bool {
+// special is 0 when none of the first eight bytes of b is a quote, a backslash
+// or a control character.
+func special(b []byte) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	w := binary.LittleEndian.Uint64(b)
 	quote, slash := w^(ones*'"'), w^(ones*'\\')
-	// Each term has a byte's top bit set if that byte of w is the one looked for.
-	hit := (quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w
-	return hit&tops == 0
+	// The lowest top bit that a term leaves set marks a byte it looks for.
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & tops
 }
 
 func hex4(b []byte) (rune, bool) {
