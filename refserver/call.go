@@ -1,0 +1,235 @@
+package refserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// SettledBy says what closed the books on an instruction.
+type SettledBy string
+
+// The ways to settle. All but the first three are outcome_unknown.
+const (
+	ByResult         SettledBy = "result"          // the device's own answer
+	ByNeverStarted   SettledBy = "never_started"   // rejected before the commit
+	ByQueuedCancel   SettledBy = "queued_cancel"   // cancelled before the commit
+	ByBadResult      SettledBy = "bad_result"      // refused: outcome kind or stream cross-checks
+	ByChunkAfter     SettledBy = "chunk_after"     // new output while the result was being accepted
+	ByGap            SettledBy = "chunk_gap"       // R8
+	ByReorder        SettledBy = "reorder"         // R8
+	ByCancelGrace    SettledBy = "cancel_grace"    // R11
+	ByCeiling        SettledBy = "ceiling"         // R12
+	ByNewEpoch       SettledBy = "new_epoch"       // R3
+	ByReconnectGrace SettledBy = "reconnect_grace" // R4
+	ByLeaseLost      SettledBy = "lease_lost"
+	ByRevoked        SettledBy = "revoked"    // R13
+	BySuperseded     SettledBy = "superseded" // R13
+	ByRestart        SettledBy = "restart"
+	ByShutdown       SettledBy = "shutdown"
+)
+
+// Settlement is how an instruction ended for its caller.
+type Settlement struct {
+	Outcome   wire.Outcome
+	State     wire.InstructionState // terminal, or terminal_never_started: safe to retry
+	By        SettledBy
+	DeviceSeq int64 // of the accepted result; -1: none
+	Stream    Stream
+}
+
+// Stream is the verdict over an instruction's output.
+type Stream struct {
+	Chunks   int64 // accepted in order, the exit chunk included
+	Bytes    int64 // decoded
+	Exits    int   // exit chunks
+	ExitCode int64 // of the first
+	// Overflow: the consumer fell behind its bound, so the command was
+	// cancelled and what followed was not delivered.
+	Overflow bool
+	// Fault is the first thing wrong with the stream, or "".
+	Fault Reason
+	// DeliverErr is what the consumer refused with.
+	DeliverErr error
+}
+
+// Call is one instruction given to a device.
+type Call struct {
+	s         *Server
+	device    *device
+	id        string
+	what      Dispatch
+	args      json.RawMessage
+	digest    string
+	done      chan struct{}
+	committed time.Time
+
+	// Guarded by the server's mutex.
+	state      wire.InstructionState
+	settlement Settlement
+	ceiling    *timer
+
+	// The cancel: wanted at all, and the generation it was last written to.
+	cancelWanted bool
+	cancelGen    wire.Gen
+	cancelGrace  *timer
+
+	// The stream.
+	next       int64 // the streamSeq waited for
+	early      map[int64]*wire.Chunk
+	earlyBytes int
+	gap        *timer
+	sums       []uint64 // of every accepted chunk, to know a changed resend
+	exitSeq    int64    // streamSeq of the first exit chunk
+
+	// Delivery; delivered trails next.
+	pending      []*wire.Chunk
+	pendingBytes int
+	delivering   bool  // Deliver is running
+	delivered    int64 // the first streamSeq not yet delivered
+	muted        bool  // deliver nothing more
+	wake         chan struct{}
+
+	// The terminal, once a result was accepted.
+	terminal  *wire.Result
+	deviceSeq int64 // the highest accepted; -1: none
+}
+
+// sumSeed makes a chunk's sum; within a process alone.
+var sumSeed = maphash.MakeSeed()
+
+func newCall(s *Server, d *device, what Dispatch, args json.RawMessage, digest string) *Call {
+	return &Call{s: s, device: d, id: s.mintID("ins_"), what: what, args: args, digest: digest,
+		done: make(chan struct{}), wake: make(chan struct{}, 1), state: wire.StateQueued,
+		early: map[int64]*wire.Chunk{}, exitSeq: -1, deviceSeq: -1}
+}
+
+// ID is the instruction's id.
+func (c *Call) ID() string { return c.id }
+
+// Kind is what was asked for.
+func (c *Call) Kind() wire.Kind { return c.what.Kind }
+
+// State is where the server's books have the instruction (§5.1).
+func (c *Call) State() wire.InstructionState {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.state
+}
+
+// Watermark is the highest streamSeq accepted in order; -1: none.
+func (c *Call) Watermark() int64 {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.watermark()
+}
+
+// Done is closed when the call is settled and its consumer will not be called
+// any more.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Wait waits for the settlement.
+func (c *Call) Wait(ctx context.Context) (Settlement, error) {
+	select {
+	case <-c.done:
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		return c.settlement, nil
+	case <-ctx.Done():
+		return Settlement{}, fmt.Errorf("waiting for %s (%s): %w", c.id, c.what.Kind, ctx.Err())
+	}
+}
+
+// Cancel asks for the instruction's end (R11): before the commit it settles
+// not_started at once; after it the device is told, once per generation, again
+// after a reconnect. It does not wait. A settled call is left alone.
+func (c *Call) Cancel() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.cancel()
+}
+
+func (c *Call) cancel() {
+	switch c.state {
+	case wire.StateQueued:
+		c.device.queue = slices.DeleteFunc(c.device.queue, func(q *Call) bool { return q == c })
+		c.s.settle(c, Settlement{Outcome: wire.CancelledOutcome{State: wire.CancelNotStarted},
+			State: wire.StateTerminalNeverStarted, By: ByQueuedCancel})
+	case wire.StateDispatchCommitted:
+		c.cancelWanted = true
+		c.deliverCancel()
+	}
+}
+
+// deliverCancel writes the cancel if one is wanted, the device is active, and
+// this generation has not had it.
+func (c *Call) deliverCancel() {
+	k := c.device.current
+	if !c.cancelWanted || !c.device.active() || c.cancelGen == k.gen {
+		return
+	}
+	c.cancelGen = k.gen
+	k.send(&wire.Cancel{Gen: k.gen, InstructionID: c.id})
+	c.cancelGrace.stop()
+	c.cancelGrace = c.s.after(c.s.cfg.CancelGrace, func() {
+		c.s.record(Violation{Reason: CancelUnanswered, Refused: true, Excused: c.device.current == nil, DeviceID: c.device.ID,
+			InstructionID: c.id, Gen: c.cancelGen, Detail: "no result within the cancel grace"})
+		c.s.writeOff(c, ByCancelGrace, "the device did not answer the cancel within the grace")
+	})
+}
+
+// writeOff closes the books on what cannot be known any more.
+func (s *Server) writeOff(c *Call, by SettledBy, why string) {
+	s.settle(c, Settlement{Outcome: wire.Failf(wire.CodeOutcomeUnknown, "%s: %s", by, why), State: wire.StateTerminal, By: by})
+}
+
+// writeOffAll does so for everything a device has in flight.
+func (s *Server) writeOffAll(d *device, by SettledBy, why string) {
+	for _, c := range slices.Clone(d.inflight) {
+		s.writeOff(c, by, why)
+	}
+}
+
+func (s *Server) neverStarted(c *Call, f wire.Failure) {
+	s.settle(c, Settlement{Outcome: f, State: wire.StateTerminalNeverStarted, By: ByNeverStarted})
+}
+
+// settle moves a call from the books into the memo, once.
+func (s *Server) settle(c *Call, how Settlement) {
+	if c.state != wire.StateQueued && c.state != wire.StateDispatchCommitted {
+		return
+	}
+	d := c.device
+	wasCommitted := c.state == wire.StateDispatchCommitted
+	c.state = how.State
+	how.DeviceSeq = c.deviceSeq
+	how.Stream = c.settlement.Stream
+	c.settlement = how
+	for _, t := range []*timer{c.ceiling, c.cancelGrace, c.gap} {
+		t.stop()
+	}
+	delete(s.calls, c.id)
+	d.inflight = slices.DeleteFunc(d.inflight, func(q *Call) bool { return q == c })
+	if how.By != ByResult {
+		c.pending, c.muted = nil, true
+	}
+	clear(c.early)
+	if wasCommitted {
+		s.memo.add(c.id, settledMemo{deviceID: d.ID, byResult: how.By == ByResult, deviceSeq: c.deviceSeq, next: c.next})
+		if len(d.inflight) == 0 {
+			d.grace.stop()
+		}
+	}
+	if wasCommitted && c.what.Deliver != nil {
+		c.pokeDelivery() // the delivery loop closes done
+	} else {
+		close(c.done)
+	}
+	s.pump(d)
+	s.announce()
+}

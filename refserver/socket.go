@@ -1,0 +1,360 @@
+package refserver
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// phase is how far a socket's handshake is.
+type phase int
+
+const (
+	awaitingHello  phase = iota
+	answeringHello       // the nonce is used up
+	established          // helloAck is queued
+	rejected             // helloReject is queued; the end is near
+)
+
+// socket is one WebSocket connection. Everything below ctx is guarded by the
+// server's mutex.
+type socket struct {
+	s      *Server
+	ws     *websocket.Conn
+	cut    *cutConn // nil unless it came through Serve
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // 1-buffered: the writer may have something
+
+	n        int64
+	phase    phase
+	deadline *timer
+	nonce    string
+	device   *device
+	gen      wire.Gen
+	epoch    string
+	acked    bool // generationAck came
+	listed   map[string]bool
+	issued   int64 // issuedSeq of the last instruction
+	beatSeq  int64
+	heard    time.Time
+	silence  *timer
+	leaving  *timer // after goodbye
+	goodbye  bool
+
+	out       []outgoing
+	acks      map[string]*wire.ChunkAck // queued in out, not yet written
+	payloads  []*payloadRun
+	closing   bool // close once out is written; nothing more is queued
+	closeCode websocket.StatusCode
+}
+
+// serveSocket upgrades and serves one connection until it ends (§1.2).
+func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
+	if s.cfg.Disabled {
+		http.NotFound(w, r)
+		return
+	}
+	k, status := s.admitSocket()
+	if status != 0 {
+		http.Error(w, "", status)
+		return
+	}
+	defer s.wg.Done()
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		s.cfg.Log.Info("upgrade failed", "err", err)
+		s.mu.Lock()
+		s.end(k)
+		s.mu.Unlock()
+		return
+	}
+	ws.SetReadLimit(wire.MaxFrameBytes)
+	k.ws = ws
+	k.cut, _ = r.Context().Value(cutKey{}).(*cutConn)
+
+	writerDone := make(chan struct{})
+	s.mu.Lock()
+	k.open()
+	s.mu.Unlock()
+	go func() {
+		defer close(writerDone)
+		k.writeLoop()
+	}()
+	k.readLoop()
+	s.mu.Lock()
+	s.end(k)
+	s.mu.Unlock()
+	<-writerDone
+	k.cancel()
+	_ = ws.CloseNow() // already closed in most cases
+}
+
+// admitSocket claims a place for a socket, or says with which status it is refused.
+func (s *Server) admitSocket() (*socket, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.draining || s.preAuth >= s.cfg.MaxPreAuth {
+		return nil, http.StatusServiceUnavailable
+	}
+	s.wg.Add(1)
+	s.preAuth++
+	s.connections++
+	k := &socket{s: s, n: s.connections, wake: make(chan struct{}, 1), beatSeq: -1,
+		listed: map[string]bool{}, acks: map[string]*wire.ChunkAck{}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	s.sockets[k] = struct{}{}
+	return k, 0
+}
+
+// open sends the challenge and starts the handshake's clock.
+func (k *socket) open() {
+	s := k.s
+	if s.closed {
+		k.cancel()
+		return
+	}
+	var b [24]byte
+	s.random(b[:])
+	k.nonce = base64.StdEncoding.EncodeToString(b[:])
+	if !s.faults.NoChallenge {
+		k.send(&wire.Challenge{Nonce: k.nonce, ProtocolVersion: s.cfg.ProtocolVersion})
+	}
+	k.deadline = s.after(s.cfg.HandshakeDeadline, func() {
+		if k.phase == awaitingHello || k.phase == answeringHello {
+			k.note(Violation{Reason: HandshakeTooLate, Refused: true, Excused: true,
+				Detail: "no hello that could be answered before the deadline"})
+			k.close(websocket.StatusPolicyViolation)
+		}
+	})
+}
+
+// end takes a socket that is gone out of the books.
+func (s *Server) end(k *socket) {
+	if _, ok := s.sockets[k]; !ok {
+		return
+	}
+	delete(s.sockets, k)
+	k.leftPreAuth()
+	k.closing = true
+	k.poke()
+	for _, t := range []*timer{k.deadline, k.silence, k.leaving} {
+		t.stop()
+	}
+	s.lost(k)
+}
+
+// leftPreAuth frees the socket's place among those without a hello, once.
+func (k *socket) leftPreAuth() {
+	if k.phase == awaitingHello || k.phase == answeringHello {
+		k.phase = rejected
+		k.s.preAuth--
+	}
+}
+
+// lost takes the device's connection away: queued work never started, work in
+// flight waits for the reconnect grace (R4).
+func (s *Server) lost(k *socket) {
+	d := k.device
+	if d == nil || d.current != k {
+		return
+	}
+	d.current = nil
+	if !s.cfg.KeepLease {
+		d.leaseEpoch = ""
+	}
+	s.failQueued(d, "the device's connection was lost before the instruction was sent")
+	if len(d.inflight) > 0 && !d.grace.running() {
+		d.grace = s.after(s.cfg.ReconnectGrace, func() {
+			s.writeOffAll(d, ByReconnectGrace, "the device did not come back within the reconnect grace")
+		})
+	}
+	s.announce()
+}
+
+// readLoop is the connection's reader; it returns when the connection is over.
+func (k *socket) readLoop() {
+	buf := make([]byte, 0, 4096)
+	for {
+		typ, r, err := k.ws.Reader(k.ctx)
+		if err != nil {
+			return
+		}
+		buf, err = readMessage(buf[:0], r)
+		if errors.Is(err, websocket.ErrMessageTooBig) {
+			k.s.mu.Lock()
+			k.note(Violation{Reason: Oversize, Refused: true, Size: len(buf), Detail: "the transport closed with 1009"})
+			k.s.mu.Unlock()
+			k.cancel()
+			return
+		}
+		if err != nil {
+			return
+		}
+		if !k.receive(typ == websocket.MessageBinary, buf) {
+			// The writer closes; what still arrives is void, but must be
+			// read for the closing handshake to come through.
+			k.drain()
+			return
+		}
+	}
+}
+
+// drain reads until the connection is over.
+func (k *socket) drain() {
+	for {
+		_, r, err := k.ws.Reader(k.ctx)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return
+		}
+	}
+}
+
+// readMessage appends the whole message to buf, in few large reads.
+func readMessage(buf []byte, r io.Reader) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = slices.Grow(buf, max(4096, cap(buf)))
+		}
+		n, err := r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil {
+			return buf, err
+		}
+	}
+}
+
+// receive takes one message. False: the connection is to end.
+func (k *socket) receive(binary bool, raw []byte) bool {
+	s := k.s
+	s.mu.Lock()
+	limit := wire.MaxFrameBytes
+	if k.phase == awaitingHello || k.phase == answeringHello {
+		limit = wire.MaxPreAuthFrameBytes
+	}
+	k.heard = time.Now()
+	incoming := s.faults.Incoming
+	deviceID := k.deviceID()
+	s.mu.Unlock()
+
+	f, reason, detail := parse(binary, raw, limit)
+	if s.cfg.Trace != nil {
+		m := Frame{Size: len(raw), Seq: -1, Refused: reason}
+		if f != nil {
+			m = frameOfDevice(f, len(raw))
+		}
+		m.Conn, m.Binary = k.n, binary
+		if m.DeviceID == "" {
+			m.DeviceID = deviceID
+		}
+		s.cfg.Trace(FromDevice, m, raw)
+	}
+	if f != nil && incoming != nil {
+		a := incoming(deviceID, f)
+		if !k.pause(a.Delay) {
+			return false
+		}
+		if a.Cut {
+			k.cancel()
+			return false
+		}
+		if a.Drop {
+			return true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f == nil {
+		return k.malformed(reason, detail, len(raw))
+	}
+	return k.admit(f, len(raw))
+}
+
+// parse is stage 1 of §2.4.
+func parse(binary bool, raw []byte, limit int) (f wire.DeviceFrame, refused Reason, detail string) {
+	switch {
+	case len(raw) > limit:
+		return nil, FrameTooLarge, fmt.Sprintf("above %d bytes", limit)
+	case binary:
+		return nil, NotJSON, "a binary message"
+	}
+	f, err := wire.DecodeDevice(raw, limit)
+	if err == nil {
+		return f, "", ""
+	}
+	var reject *wire.RejectError
+	if errors.As(err, &reject) {
+		return nil, Reason(reject.Reason), reject.Detail
+	}
+	return nil, BadShape, "undecodable"
+}
+
+// malformed records a message that did not parse; before the handshake it
+// costs the connection.
+func (k *socket) malformed(reason Reason, detail string, size int) bool {
+	k.note(Violation{Reason: reason, Refused: true, Size: size, Detail: detail})
+	if k.phase == established {
+		k.renew()
+		return true
+	}
+	k.close(websocket.StatusPolicyViolation)
+	return false
+}
+
+// note records a violation of this connection.
+func (k *socket) note(v Violation) {
+	v.Conn, v.DeviceID = k.n, k.deviceID()
+	if k.closing {
+		v.Excused = true // it may have crossed the end on the wire
+	}
+	k.s.record(v)
+}
+
+func (k *socket) deviceID() string {
+	if k.device == nil {
+		return ""
+	}
+	return k.device.ID
+}
+
+// pause waits on the connection's time; false: the connection ended.
+func (k *socket) pause(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-k.ctx.Done():
+		return false
+	}
+}
+
+// close ends the connection politely, after what is queued is written. For the
+// device it is over at once.
+func (k *socket) close(code websocket.StatusCode) {
+	if k.closing {
+		return
+	}
+	k.leftPreAuth()
+	k.closing, k.closeCode = true, code
+	k.s.lost(k)
+	k.poke()
+}

@@ -1,0 +1,269 @@
+package refserver
+
+import (
+	"fmt"
+	"hash/maphash"
+	"path"
+
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// watermark is what a chunkAck carries.
+func (c *Call) watermark() int64 {
+	if c.ackLater() {
+		return c.delivered - 1
+	}
+	return c.next - 1
+}
+
+// ackLater reports whether chunks are acknowledged when they are delivered, not
+// when they arrive.
+func (c *Call) ackLater() bool {
+	return c.what.AckDelivered && c.what.Deliver != nil && !c.muted
+}
+
+// chunk takes one chunk of an instruction in flight (§4).
+func (c *Call) chunk(k *socket, f *wire.Chunk, v Violation) {
+	s := c.s
+	switch {
+	case f.StreamSeq < c.next:
+		if c.sums[f.StreamSeq] != sumOf(f) {
+			c.changed(k, v)
+		}
+		k.ack(c.id, c.watermark())
+		return
+	case c.terminal != nil:
+		v.Reason, v.Detail = NotCommitted, "new output while the result is being accepted"
+		k.note(v)
+		c.fault(ChunkAfterResult)
+		s.writeOff(c, ByChunkAfter, "the device sent more output after its result")
+		return
+	}
+	if first := c.early[f.StreamSeq]; first != nil { // first write wins
+		if sumOf(first) != sumOf(f) {
+			c.changed(k, v)
+		}
+		k.ack(c.id, c.watermark())
+		return
+	}
+	if f.StreamSeq > c.next {
+		c.holdBack(k, f, v)
+		return
+	}
+	c.accept(k, f, v)
+	for {
+		f := c.early[c.next]
+		if f == nil {
+			break
+		}
+		delete(c.early, c.next)
+		c.earlyBytes -= len(f.Data)
+		c.accept(k, f, v)
+	}
+	c.gap.stop()
+	c.gap = nil
+	if len(c.early) > 0 {
+		c.watchGap()
+	}
+	if !c.ackLater() {
+		k.ack(c.id, c.watermark())
+	}
+}
+
+func (c *Call) changed(k *socket, v Violation) {
+	v.Reason, v.Refused, v.Detail = ChunkChanged, false, "a re-sent chunk is not what it was"
+	k.note(v)
+}
+
+// holdBack keeps a chunk that came before its turn, within bounds.
+func (c *Call) holdBack(k *socket, f *wire.Chunk, v Violation) {
+	if len(c.early) >= c.s.cfg.ReorderEntries || c.earlyBytes+len(f.Data) > c.s.cfg.ReorderBytes {
+		v.Reason, v.Detail = ReorderOverflow, fmt.Sprintf("%d chunks of %d bytes are waiting for number %d", len(c.early), c.earlyBytes, c.next)
+		k.note(v)
+		c.fault(ReorderOverflow)
+		c.s.writeOff(c, ByReorder, "the device ran too far ahead of a missing chunk")
+		return
+	}
+	c.early[f.StreamSeq] = f
+	c.earlyBytes += len(f.Data)
+	k.ack(c.id, c.watermark())
+	if !c.gap.running() {
+		c.watchGap()
+	}
+}
+
+// watchGap fails the instruction if the chunk waited for does not come (R8).
+func (c *Call) watchGap() {
+	c.gap = c.s.after(c.s.cfg.GapTimeout, func() {
+		c.s.record(Violation{Reason: ChunkGap, Refused: true, Excused: c.device.current == nil, DeviceID: c.device.ID,
+			InstructionID: c.id, Seq: c.next, Detail: "the chunk did not come within the gap timeout"})
+		c.fault(ChunkGap)
+		c.s.writeOff(c, ByGap, "a chunk of the output never came")
+	})
+}
+
+func (c *Call) fault(r Reason) {
+	if c.settlement.Stream.Fault == "" {
+		c.settlement.Stream.Fault = r
+	}
+}
+
+// accept takes the chunk whose turn it is.
+func (c *Call) accept(k *socket, f *wire.Chunk, v Violation) {
+	v.Seq = f.StreamSeq
+	st := &c.settlement.Stream
+	c.next++
+	c.sums = append(c.sums, sumOf(f))
+	st.Chunks++
+	st.Bytes += int64(len(f.Data))
+	if r, detail := c.misfit(f); r != "" {
+		v.Reason, v.Detail = r, detail
+		k.note(v)
+		c.fault(r)
+	}
+	if f.Kind == wire.ChunkExit {
+		if st.Exits++; st.Exits == 1 {
+			st.ExitCode, c.exitSeq = f.ExitCode, f.StreamSeq
+		}
+	}
+	c.deliver(f)
+}
+
+// misfit says what is wrong with a chunk at its place in the stream.
+func (c *Call) misfit(f *wire.Chunk) (Reason, string) {
+	exec := c.what.Kind == wire.KindExec || c.what.Kind == wire.KindExecStream
+	read := wire.Fits(c.what.Kind, wire.ReadOutcome{})
+	switch {
+	case !exec && !read, read && f.Kind != wire.ChunkData, exec && f.Kind == wire.ChunkData:
+		return ChunkKind, fmt.Sprintf("a %s chunk in the stream of %s", f.Kind, c.what.Kind)
+	case c.exitSeq >= 0 && f.Kind == wire.ChunkExit:
+		return ExitDuplicate, "a second exit chunk"
+	case c.exitSeq >= 0:
+		return ExitNotLast, "output after the exit chunk"
+	}
+	return "", ""
+}
+
+func sumOf(f *wire.Chunk) uint64 {
+	var h maphash.Hash
+	h.SetSeed(sumSeed)
+	_, _ = h.WriteString(string(f.Kind)) // never fails
+	_ = h.WriteByte(0)
+	_, _ = h.Write(f.Data)
+	if f.Kind == wire.ChunkExit {
+		for i := range 8 {
+			_ = h.WriteByte(byte(f.ExitCode >> (8 * i)))
+		}
+	}
+	return h.Sum64()
+}
+
+// result takes a terminal answer of an instruction in flight (§3.3).
+func (c *Call) result(k *socket, f *wire.Result, v Violation) {
+	if f.DeviceSeq <= c.deviceSeq { // R6
+		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		return
+	}
+	if c.terminal != nil {
+		n := v
+		n.Reason, n.Refused, n.Detail = SecondTerminal, false, "another deviceSeq for an instruction that was answered"
+		k.note(n)
+	}
+	c.deviceSeq, c.terminal = f.DeviceSeq, f
+	if r, detail := c.broken(f.Outcome); r != "" {
+		v.Reason, v.Detail = r, detail
+		k.note(v)
+		c.fault(r)
+		c.s.writeOff(c, ByBadResult, detail)
+		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		return
+	}
+	if detail := surplus(c.what.Kind, f.Outcome); detail != "" {
+		n := v
+		n.Reason, n.Refused, n.Detail = OutcomeSurplus, false, detail
+		k.note(n)
+	}
+	c.finishIfDelivered()
+}
+
+// broken judges an outcome against its instruction and its stream. Failed and
+// cancelled ones are always believed.
+func (c *Call) broken(o wire.Outcome) (Reason, string) {
+	if !wire.Fits(c.what.Kind, o) {
+		return OutcomeKind, fmt.Sprintf("a %s outcome does not answer %s", outcomeWord(o), c.what.Kind)
+	}
+	switch o.(type) {
+	case wire.Failure, wire.CancelledOutcome:
+		return "", ""
+	}
+	if detail := incomplete(o); detail != "" {
+		return OutcomeMembers, detail
+	}
+	st := c.settlement.Stream
+	if len(c.early) > 0 {
+		return StreamIncomplete, fmt.Sprintf("the result came while chunk %d was missing", c.next)
+	}
+	if st.Fault != "" {
+		return st.Fault, "the output stream is not well-formed"
+	}
+	e, isExec := o.(wire.ExecOutcome)
+	switch {
+	case !isExec:
+	case st.Exits == 0:
+		return ExitMissing, "a successful command without an exit chunk"
+	case st.ExitCode != e.ExitCode:
+		return ExitCodeMismatch, fmt.Sprintf("the exit chunk says %d, the result %d", st.ExitCode, e.ExitCode)
+	}
+	return "", ""
+}
+
+// incomplete checks members beyond their presence: receipts and canonical
+// paths are real, so absolute and normal.
+func incomplete(o wire.Outcome) string {
+	switch o := o.(type) {
+	case wire.WriteOutcome:
+		if !realPath(o.CanonicalPath) {
+			return "the receipt's canonicalPath is not an absolute, normal path"
+		}
+	case wire.StatOutcome:
+		if o.CanonicalPath != "" && !realPath(o.CanonicalPath) {
+			return "canonicalPath is not an absolute, normal path"
+		}
+		infos := o.Entries
+		if o.Info != nil {
+			infos = append([]wire.FileInfo{*o.Info}, infos...)
+		}
+		for _, i := range infos {
+			if i.Path == "" || i.Size < 0 {
+				return "a file's info has no path or a negative size"
+			}
+		}
+	}
+	return ""
+}
+
+func realPath(p string) bool { return path.IsAbs(p) && path.Clean(p) == p }
+
+// surplus names what a stat outcome carries that was not asked for (§3.3).
+func surplus(kind wire.Kind, o wire.Outcome) string {
+	st, ok := o.(wire.StatOutcome)
+	if !ok || kind == wire.KindStatBatch {
+		return ""
+	}
+	for _, m := range []struct {
+		kind wire.Kind
+		name string
+		set  bool
+	}{
+		{wire.KindFileInfo, "info", st.Info != nil},
+		{wire.KindListDir, "entries", st.Entries != nil},
+		{wire.KindExists, "existsValue", st.ExistsValue != nil},
+		{wire.KindCanonicalPath, "canonicalPath", st.CanonicalPath != ""},
+		{wire.KindReadLink, "linkTarget", st.LinkTarget != nil},
+	} {
+		if m.set && m.kind != kind {
+			return m.name + " was not asked for"
+		}
+	}
+	return ""
+}
