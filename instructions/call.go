@@ -23,6 +23,9 @@ type Handler func(ctx context.Context, c *Call) wire.Outcome
 // then stops its work. Chunks are never of kind exit: that one is the outbox's.
 type Output interface {
 	Append(ctx context.Context, kind wire.ChunkKind, data []byte) error
+	// Stalled reports whether output is held back now: an Append waits for room, or
+	// there is no connection.
+	Stalled() bool
 }
 
 // Call is one instruction on its way through its handler.
@@ -101,11 +104,11 @@ func stopped(cause error, begun bool, in *wire.Instruction) wire.Outcome {
 		return wire.Failf(wire.CodeTimeout, "%s: stopped after timeoutMs (%d ms, counted from its receipt); it no longer runs", in.Kind, in.TimeoutMs)
 	case errors.Is(cause, errTimeout):
 		return wire.Failf(wire.CodeTimeout, "%s: timeoutMs (%d ms, counted from its receipt) ran out before it started; nothing was done", in.Kind, in.TimeoutMs)
-	case errors.Is(cause, errAbort) && begun:
+	case (errors.Is(cause, errAbort) || errors.Is(cause, errFence)) && begun: // of the fence nobody hears
 		return wire.Failf(wire.CodeAborted, "%s: stopped, because %v", in.Kind, cause)
-	case errors.Is(cause, errAbort), errors.Is(cause, errLeave):
+	case errors.Is(cause, errAbort), errors.Is(cause, errFence), errors.Is(cause, errLeave):
 		return wire.Failf(wire.CodeTargetUnavailable, "%s: never started, because %v", in.Kind, cause)
 	}
-	// Fenced work: nobody will hear this. Anything else is a handler's mistake.
+	// A handler that says it was stopped, and was not.
 	return wire.Failure{Code: wire.CodeOutcomeUnknown, Message: fmt.Sprintf("%s: stopped: %v", in.Kind, cause)}
 }

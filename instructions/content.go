@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sema-agent/device-executor/wire"
@@ -13,8 +14,11 @@ import (
 const (
 	// contentWindow is the most payload bytes that wait for one handler.
 	contentWindow = 4 << 20
-	// contentPatience is how long the socket's reader waits for a handler that
-	// takes nothing out of a full window before the content is given up.
+	// contentTotal is the most that wait for all of them.
+	contentTotal = 32 << 20
+	// contentPatience is how long the socket's reader waits for room for one frame
+	// before its content is given up: a disk that stalls for longer must not keep
+	// acknowledgements and cancels of others away.
 	contentPatience = 5 * time.Second
 )
 
@@ -23,8 +27,8 @@ var (
 	// ErrContentCut reports a connection that was lost in the middle of a payload.
 	// The rest cannot arrive any more: answer `target_unavailable`.
 	ErrContentCut = errors.New("the connection was lost in the middle of the content")
-	// ErrContentStalled reports a handler that took nothing for contentPatience
-	// while the window was full: answer `target_unavailable`.
+	// ErrContentStalled reports a disk that left no room for a frame within 5 s:
+	// answer `target_unavailable`.
 	ErrContentStalled = errors.New("the disk did not take the content in time")
 )
 
@@ -36,6 +40,8 @@ var (
 // part commit (or until it gave up and calls Close). Frames that arrive after the
 // commit, after Close or after an error are dropped.
 type Content struct {
+	window *window
+
 	mu       sync.Mutex
 	frames   []*wire.Payload
 	bytes    int   // of frames
@@ -44,11 +50,19 @@ type Content struct {
 	whole    bool  // the commit has arrived
 	closed   bool
 	arrived  chan struct{} // 1-buffered: frames or err changed
-	taken    chan struct{} // 1-buffered: a frame was taken, or nobody wants any
 }
 
-func newContent() *Content {
-	return &Content{arrived: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
+// window bounds what all contents of a dispatcher hold together. The socket has
+// one reader, so there is at most one that waits for room.
+type window struct {
+	bytes atomic.Int64
+	room  chan struct{} // 1-buffered: some was freed
+}
+
+func newWindow() *window { return &window{room: make(chan struct{}, 1)} }
+
+func newContent(w *window) *Content {
+	return &Content{window: w, arrived: make(chan struct{}, 1)}
 }
 
 // Next returns the next frame, which belongs to the caller. It fails with the
@@ -67,9 +81,8 @@ func (c *Content) Next(ctx context.Context) (*wire.Payload, error) {
 			p := c.frames[0]
 			c.frames[0] = nil
 			c.frames = c.frames[1:]
-			c.bytes -= len(p.Data)
+			c.free(cost(p))
 			c.mu.Unlock()
-			signal(c.taken)
 			return p, nil
 		}
 		c.mu.Unlock()
@@ -85,13 +98,25 @@ func (c *Content) Next(ctx context.Context) (*wire.Payload, error) {
 func (c *Content) Close() {
 	c.mu.Lock()
 	c.closed = true
-	c.frames, c.bytes = nil, 0
+	c.void()
 	c.mu.Unlock()
-	signal(c.taken)
+}
+
+// free gives n bytes of the window back. The caller holds mu.
+func (c *Content) free(n int) {
+	c.bytes -= n
+	c.window.bytes.Add(int64(-n))
+	signal(c.window.room)
+}
+
+// void drops what waits. The caller holds mu.
+func (c *Content) void() {
+	c.frames = nil
+	c.free(c.bytes)
 }
 
 // put hands a frame over. It blocks while the window is full, for at most
-// contentPatience without progress.
+// contentPatience; then the content is given up.
 func (c *Content) put(p *wire.Payload) {
 	var patience *time.Timer
 	for {
@@ -100,10 +125,11 @@ func (c *Content) put(p *wire.Payload) {
 			c.mu.Unlock()
 			return
 		}
-		// One frame always fits, whatever its size.
-		if len(c.frames) == 0 || c.bytes+len(p.Data) <= contentWindow {
+		n := cost(p)
+		if c.bytes+n <= contentWindow && c.window.bytes.Load()+int64(n) <= contentTotal {
 			c.frames = append(c.frames, p)
-			c.bytes += len(p.Data)
+			c.bytes += n
+			c.window.bytes.Add(int64(n))
 			c.received += int64(len(p.Data))
 			c.whole = p.Part == wire.PartCommit
 			c.mu.Unlock()
@@ -116,7 +142,7 @@ func (c *Content) put(p *wire.Payload) {
 			defer patience.Stop()
 		}
 		select {
-		case <-c.taken:
+		case <-c.window.room:
 		case <-patience.C:
 			c.fail(ErrContentStalled)
 			return
@@ -131,7 +157,7 @@ func (c *Content) fail(err error) {
 	c.mu.Lock()
 	if !c.whole && c.err == nil {
 		c.err = err
-		c.frames, c.bytes = nil, 0
+		c.void()
 	}
 	c.mu.Unlock()
 	signal(c.arrived)
@@ -142,6 +168,9 @@ func (c *Content) bytesIn() int64 {
 	defer c.mu.Unlock()
 	return c.received
 }
+
+// cost is what a waiting frame takes; an empty one is not free.
+func cost(p *wire.Payload) int { return len(p.Data) + 256 }
 
 func signal(c chan struct{}) {
 	select {

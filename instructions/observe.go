@@ -37,3 +37,10 @@ type Observer interface {
 	Started(Work, time.Time)
 	Ended(Work, Report)
 }
+
+// nobody is the Observer of a dispatcher that nobody watches.
+type nobody struct{}
+
+func (nobody) Received(Work)           {}
+func (nobody) Started(Work, time.Time) {}
+func (nobody) Ended(Work, Report)      {}

@@ -1,0 +1,562 @@
+package instructions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sema-agent/device-executor/wire"
+)
+
+func TestSupportsIsTheTableLessWhatIsExcludedInProtocolOrder(t *testing.T) {
+	all := map[wire.Kind]Handler{}
+	for _, k := range wire.Kinds() {
+		all[k] = exitZero
+	}
+	delete(all, wire.KindStatBatch)
+	d := New(Config{Handlers: all, Excluded: []wire.Kind{wire.KindWriteFileGuarded}})
+	want := slices.DeleteFunc(wire.Kinds(), func(k wire.Kind) bool {
+		return k == wire.KindStatBatch || k == wire.KindWriteFileGuarded
+	})
+	if got := d.Supports(); !slices.Equal(got, want) {
+		t.Errorf("Supports() = %v, want %v", got, want)
+	}
+	d.Supports()[0] = "spoiled"
+	if got := d.Supports(); !slices.Equal(got, want) {
+		t.Errorf("a caller changed what is declared: %v", got)
+	}
+}
+
+func TestAnIdRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			runs.Add(1)
+			time.Sleep(time.Second)
+			return exitZero(ctx, c)
+		}})
+		b.d.Instruct(ask("a", wire.KindExec, aCommand))
+		b.d.Instruct(ask("a", wire.KindExec, aCommand)) // while it runs
+		time.Sleep(2 * time.Second)
+		b.d.Instruct(ask("a", wire.KindExec, aCommand)) // unacknowledged
+		b.outcome("a")
+		b.d.Instruct(ask("a", wire.KindExec, aCommand)) // released
+		b.d.Answer("b", wire.Failf(wire.CodeTargetUnavailable, "never seen"))
+		b.d.Instruct(ask("b", wire.KindExec, aCommand)) // answered for
+		time.Sleep(time.Minute)
+		b.outcome("a")
+		b.outcome("b")
+		if n := runs.Load(); n != 1 {
+			t.Errorf("ran %d times, want once", n)
+		}
+		b.finish()
+	})
+}
+
+func TestWhatCannotBeDoneIsAnswered(t *testing.T) {
+	problem := ask("problem", wire.KindExec, aCommand)
+	problem.Problem = errors.New("timeoutMs is missing")
+	table := []struct {
+		in   *wire.Instruction
+		want wire.ErrorCode
+		says string
+	}{
+		{problem, wire.CodeInvalid, "timeoutMs is missing"},
+		{ask("no args", wire.KindExec, ``), wire.CodeInvalid, "args"},
+		{ask("null args", wire.KindExec, `null`), wire.CodeInvalid, "args"},
+		{ask("no command", wire.KindExec, `{}`), wire.CodeInvalid, "command"},
+		{ask("number", wire.KindExec, `{"command":7}`), wire.CodeInvalid, "command"},
+		{ask("other kind", "teleport", `{}`), wire.CodeNotSupported, "teleport"},
+		{ask("no handler", wire.KindReadTextFile, aPath), wire.CodeNotSupported, "readTextFile"},
+		{ask("excluded", wire.KindExists, aPath), wire.CodeNotSupported, "exists"},
+		{askWithin("no time", wire.KindExec, aCommand, 0), wire.CodeTimeout, "nothing was done"},
+		{askWithin("less than none", wire.KindExec, aCommand, -time.Second), wire.CodeTimeout, "nothing was done"},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.d = New(Config{Outbox: b.o, Log: b.d.log, Now: time.Now, Observe: b.see, Excluded: []wire.Kind{wire.KindExists}, Handlers: handlers{
+			wire.KindExec:   func(context.Context, *Call) wire.Outcome { panic("ran") },
+			wire.KindExists: func(context.Context, *Call) wire.Outcome { panic("ran") },
+		}})
+		for _, row := range table {
+			b.d.Instruct(row.in)
+		}
+		for _, row := range table {
+			id := row.in.InstructionID
+			f, ok := b.outcome(id).(wire.Failure)
+			if !ok || f.Code != row.want || !strings.Contains(f.Message, row.says) {
+				t.Errorf("%s: %+v, want %s saying %q", id, b.ear.results[id], row.want, row.says)
+			}
+			if got := b.see.of(id); !slices.Equal(got, []string{"received", "ended"}) {
+				t.Errorf("%s: the observer heard %v", id, got)
+			}
+		}
+		if got := b.d.Inflight(); len(got) != 0 {
+			t.Errorf("in flight: %v", got)
+		}
+		b.finish()
+	})
+}
+
+func TestAboveMaxInflightWorkWaitsInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		now, most := 0, 0
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			order = append(order, c.In.InstructionID) // one at a time reaches this, see below
+			now++
+			most = max(most, now)
+			time.Sleep(time.Second)
+			now--
+			return exitZero(ctx, c)
+		}})
+		b.d.SetMaxInflight(1)
+		var want []string
+		for i := range 20 {
+			id := fmt.Sprint("i", i)
+			want = append(want, id)
+			b.d.Instruct(ask(id, wire.KindExec, aCommand))
+		}
+		if got := b.d.Inflight(); !slices.Equal(got, want) {
+			t.Errorf("Inflight() = %v, want %v", got, want)
+		}
+		time.Sleep(20*time.Second + time.Millisecond)
+		synctest.Wait()
+		if !slices.Equal(order, want) || most != 1 {
+			t.Errorf("ran in the order %v, %d at once; want %v, one at once", order, most, want)
+		}
+		b.finish()
+	})
+}
+
+func TestRaisingMaxInflightStartsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running atomic.Int32
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			running.Add(1)
+			defer running.Add(-1)
+			return untilStopped(ctx, c)
+		}})
+		for i := range 40 {
+			b.d.Instruct(ask(fmt.Sprint(i), wire.KindExec, aCommand))
+		}
+		for _, step := range []struct{ set, want int }{{0, defaultInflight}, {9, 9}, {2, 9}, {30, 30}, {100000, 40}} {
+			if step.set != 0 {
+				b.d.SetMaxInflight(step.set)
+			}
+			synctest.Wait()
+			if got := int(running.Load()); got != step.want {
+				t.Errorf("after SetMaxInflight(%d): %d run, want %d", step.set, got, step.want)
+			}
+		}
+		b.finish()
+	})
+}
+
+func TestACancelFindsEveryStateAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{
+			wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+				switch c.In.Cwd {
+				case "/preparing":
+					<-ctx.Done()
+					return c.Stopped(ctx)
+				case "/finishing": // is done in spite of the cancel
+					_ = c.Begin(ctx)
+					<-ctx.Done()
+					return wire.ExecOutcome{ExitCode: 5}
+				}
+				return untilStopped(ctx, c)
+			},
+			wire.KindReadTextFile: func(ctx context.Context, c *Call) wire.Outcome {
+				<-ctx.Done()
+				return c.Stopped(ctx)
+			},
+			wire.KindWriteFile: func(ctx context.Context, c *Call) wire.Outcome {
+				_, err := c.Content.Next(ctx)
+				if err == nil {
+					t.Error("content from nowhere")
+				}
+				return c.Stopped(ctx)
+			},
+		})
+		b.d.SetMaxInflight(6)
+		at := func(id, cwd string) *wire.Instruction {
+			in := ask(id, wire.KindExec, aCommand)
+			in.Cwd = cwd
+			return in
+		}
+		b.d.Instruct(at("running", ""))
+		b.d.Instruct(at("preparing", "/preparing"))
+		b.d.Instruct(at("finishing", "/finishing"))
+		b.d.Instruct(ask("reading", wire.KindReadTextFile, aPath))
+		b.d.Instruct(ask("receiving", wire.KindWriteFile, aWrite))
+		b.d.Instruct(at("hold", ""))
+		b.d.Instruct(at("waiting", ""))
+		b.d.Instruct(ask("waiting write", wire.KindWriteFile, aWrite))
+		want := map[string]string{
+			"running":       "cancelled killed",
+			"preparing":     "cancelled not_started",
+			"finishing":     "exec 5",
+			"reading":       "cancelled killed",
+			"receiving":     "cancelled not_started",
+			"waiting":       "cancelled not_started",
+			"waiting write": "cancelled not_started",
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		for _, id := range []string{"waiting", "waiting write", "running", "preparing", "finishing", "reading", "receiving", "nobody"} {
+			b.d.Cancel(id)
+			b.d.Cancel(id)
+		}
+		for id, state := range want {
+			if got := describe(b.outcome(id)); got != state {
+				t.Errorf("%s: %s, want %s", id, got, state)
+			}
+			b.d.Cancel(id) // answered
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("the answers took %v", took)
+		}
+		b.unanswered("hold", "nobody")
+		if got := b.d.Inflight(); !slices.Equal(got, []string{"hold"}) {
+			t.Errorf("Inflight() = %v, want only what was not cancelled", got)
+		}
+		b.finish()
+	})
+}
+
+func TestTimeoutCountsFromReceipt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: untilStopped})
+		b.d.SetMaxInflight(1)
+		b.d.Instruct(askWithin("first", wire.KindExec, aCommand, 3*time.Second))
+		b.d.Instruct(askWithin("waits", wire.KindExec, aCommand, 2*time.Second))
+		b.d.Instruct(askWithin("late", wire.KindExec, aCommand, 4*time.Second))
+		huge := ask("huge", wire.KindExec, aCommand)
+		huge.TimeoutMs = wire.MaxSafeInteger
+		b.d.Instruct(huge)
+
+		time.Sleep(2*time.Second - 1)
+		b.unanswered("first", "waits", "late")
+		time.Sleep(1)
+		if f := b.outcome("waits").(wire.Failure); f.Code != wire.CodeTimeout || !strings.Contains(f.Message, "nothing was done") {
+			t.Errorf("waits: %+v", f)
+		}
+		if got := b.see.of("waits"); slices.Contains(got, "started") {
+			t.Errorf("waits started: %v", got)
+		}
+		time.Sleep(time.Second)
+		if f := b.outcome("first").(wire.Failure); f.Code != wire.CodeTimeout || !strings.Contains(f.Message, "3000 ms") {
+			t.Errorf("first: %+v", f)
+		}
+		time.Sleep(time.Second - 1)
+		b.unanswered("late") // it runs by now, and waited for three of its four seconds
+		time.Sleep(1)
+		if got := describe(b.outcome("late")); got != "timeout" {
+			t.Errorf("late: %s", got)
+		}
+		time.Sleep(365 * 24 * time.Hour)
+		b.unanswered("huge")
+		b.finish()
+	})
+}
+
+func TestAPanicIsAnAnswerAndNoCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{
+			wire.KindExec: func(context.Context, *Call) wire.Outcome { panic("oops") },
+			wire.KindExists: func(ctx context.Context, c *Call) wire.Outcome {
+				return wire.VoidOutcome{} // of the wrong kind
+			},
+			wire.KindRemove: func(ctx context.Context, c *Call) wire.Outcome { return nil },
+		})
+		b.d.Instruct(ask("a", wire.KindExec, aCommand))
+		b.d.Instruct(ask("b", wire.KindExists, aPath))
+		b.d.Instruct(ask("c", wire.KindRemove, aPath))
+		for _, id := range []string{"a", "b", "c"} {
+			if f, ok := b.outcome(id).(wire.Failure); !ok || f.Code != wire.CodeUnknown || strings.Contains(f.Message, "oops") {
+				t.Errorf("%s: %+v, want unknown, without the panic's text", id, f)
+			}
+		}
+		b.finish()
+	})
+}
+
+func TestFencedWorkIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := 0
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			_ = c.Begin(ctx)
+			_ = c.Out.Append(ctx, wire.ChunkStdout, []byte("before"))
+			<-ctx.Done()
+			if err := c.Out.Append(context.WithoutCancel(ctx), wire.ChunkStdout, []byte("after")); err == nil && c.In.InstructionID != "kept" {
+				t.Error("fenced work still speaks")
+			}
+			time.Sleep(time.Second) // it takes a while to die
+			ended++
+			return c.Stopped(ctx)
+		}})
+		b.d.SetMaxInflight(2)
+		for _, id := range []string{"gone", "kept", "waits"} {
+			b.d.Instruct(ask(id, wire.KindExec, aCommand))
+		}
+		synctest.Wait()
+		b.o.Suspend()
+		start := time.Now()
+		if stuck := b.d.End(t.Context(), []string{"gone", "waits", "unheard of"}); len(stuck) != 0 || ended != 1 {
+			t.Errorf("End returned %v with %d ended; want nothing stuck, and only after the work is over", stuck, ended)
+		}
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("End took %v", took)
+		}
+		b.o.Resume("2", []string{"kept"}, map[string]int64{"kept": -1})
+		b.unanswered("gone", "waits", "kept")
+		if got := b.ear.text("gone", wire.ChunkStdout); got != "" {
+			t.Errorf("said of fenced work: %q", got)
+		}
+		if r := b.see.report("gone"); !r.Fenced {
+			t.Errorf("report %+v, want fenced", r)
+		}
+		b.d.Instruct(ask("gone", wire.KindExec, aCommand))
+		b.unanswered("gone")
+		b.d.Cancel("kept")
+		time.Sleep(time.Second)
+		if got := describe(b.outcome("kept")); got != "cancelled killed" {
+			t.Errorf("kept: %s", got)
+		}
+		b.finish()
+	})
+}
+
+func TestEndReturnsWhatIsNotKnownToBeDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			_ = c.Begin(ctx)
+			<-ctx.Done()
+			if c.In.InstructionID == "survivor" {
+				return wire.Failf(wire.CodeOutcomeUnknown, "pid 7 is alive")
+			}
+			<-release
+			return c.Stopped(ctx)
+		}})
+		b.d.Instruct(ask("stuck", wire.KindExec, aCommand))
+		b.d.Instruct(ask("survivor", wire.KindExec, aCommand))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if got := b.d.End(ctx, []string{"stuck", "survivor"}); !slices.Equal(got, []string{"stuck", "survivor"}) {
+			t.Errorf("End returned %v", got)
+		}
+		close(release)
+		b.unanswered("stuck", "survivor")
+		b.finish()
+	})
+}
+
+func TestAnswersForTheFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: untilStopped})
+		b.d.Instruct(ask("live", wire.KindExec, aCommand))
+		if !b.d.Seen("live") || b.d.Seen("other") {
+			t.Error("Seen does not tell apart what came by from what did not")
+		}
+		b.d.Answer("live", wire.Failf(wire.CodeUnknown, "must not be said"))
+		b.d.Answer("other", wire.Failf(wire.CodeTargetUnavailable, "never seen"))
+		if got := describe(b.outcome("other")); got != "target_unavailable" || !b.d.Seen("other") {
+			t.Errorf("other: %s", got)
+		}
+		b.unanswered("live")
+		b.finish()
+	})
+}
+
+func TestAfterGoodbyeNothingNewStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			_ = c.Begin(ctx)
+			select {
+			case <-ctx.Done():
+				return c.Stopped(ctx)
+			case <-time.After(5 * time.Second):
+				return wire.ExecOutcome{}
+			}
+		}})
+		b.d.SetMaxInflight(1)
+		b.d.Instruct(ask("runs", wire.KindExec, aCommand))
+		b.d.Instruct(ask("waits", wire.KindExec, aCommand))
+		synctest.Wait()
+		b.d.Leave()
+		b.d.Instruct(ask("late", wire.KindExec, aCommand))
+		for _, id := range []string{"waits", "late"} {
+			if got := describe(b.outcome(id)); got != "target_unavailable" {
+				t.Errorf("%s: %s", id, got)
+			}
+		}
+		b.unanswered("runs")
+		if err := b.d.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := describe(b.outcome("runs")); got != "exec 0" {
+			t.Errorf("runs: %s, want its ordinary end", got)
+		}
+		b.finish()
+	})
+}
+
+func TestAnAbortedDrainSaysAborted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: untilStopped})
+		b.d.SetMaxInflight(1)
+		b.d.Instruct(ask("runs", wire.KindExec, aCommand))
+		b.d.Instruct(ask("waits", wire.KindExec, aCommand))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.d.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait returned %v while work runs", err)
+		}
+		if err := b.d.Abort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[string]string{"runs": "aborted", "waits": "target_unavailable"} {
+			if got := describe(b.outcome(id)); got != want {
+				t.Errorf("%s: %s, want %s", id, got, want)
+			}
+		}
+		b.finish()
+	})
+}
+
+func TestAFloodIsBoundedAndAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: untilStopped})
+		const flood = mostWaiting + defaultInflight + 100
+		for i := range flood {
+			b.d.Instruct(ask(fmt.Sprint(i), wire.KindExec, aCommand))
+		}
+		if n := len(b.d.Inflight()); n != mostWaiting+defaultInflight {
+			t.Errorf("%d are held, want %d", n, mostWaiting+defaultInflight)
+		}
+		for i := flood - 100; i < flood; i++ {
+			if f := b.outcome(fmt.Sprint(i)).(wire.Failure); f.Code != wire.CodeTargetUnavailable {
+				t.Fatalf("%d: %+v", i, f)
+			}
+		}
+		b.finish()
+	})
+}
+
+func TestWaitingBytesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: untilStopped})
+		b.d.SetMaxInflight(1)
+		large := `{"command":"` + strings.Repeat("x", 1<<20-100) + `"}`
+		refused := 0
+		for i := range 40 {
+			id := fmt.Sprint(i)
+			b.d.Instruct(ask(id, wire.KindExec, large))
+			b.listen()
+			refused += len(b.ear.results[id])
+		}
+		if refused != 40-1-32 {
+			t.Errorf("%d of 40 MiB refused, want 7: one runs, 32 wait", refused)
+		}
+		b.finish()
+	})
+}
+
+func TestTheObserverHearsTheWholeStoryInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			time.Sleep(time.Second)
+			_ = c.Begin(ctx)
+			_ = c.Out.Append(ctx, wire.ChunkStdout, []byte("12345"))
+			time.Sleep(time.Second)
+			c.EndedProcesses(3)
+			return wire.ExecOutcome{ExitCode: 9}
+		}})
+		start := time.Now()
+		b.d.Instruct(ask("a", wire.KindExec, aCommand))
+		time.Sleep(3 * time.Second)
+		b.outcome("a")
+		if got := b.see.of("a"); !slices.Equal(got, []string{"received", "started", "ended"}) {
+			t.Errorf("events %v", got)
+		}
+		want := Report{Started: start.Add(time.Second), Ended: start.Add(2 * time.Second), BytesOut: 5, Outcome: wire.ExecOutcome{ExitCode: 9}, ProcessesEnded: 3}
+		if got := b.see.report("a"); !reflect.DeepEqual(got, want) {
+			t.Errorf("report %+v, want %+v", got, want)
+		}
+		b.finish()
+	})
+}
+
+// Whatever races, there is one terminal per instruction, and for fenced work none.
+func TestOneTerminalWhateverRaces(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var runs [40]atomic.Int32
+			b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+				var i int
+				fmt.Sscan(c.In.InstructionID, &i)
+				runs[i].Add(1)
+				if c.Begin(ctx) != nil {
+					return c.Stopped(ctx)
+				}
+				select {
+				case <-time.After(time.Duration(c.In.IssuedSeq) * time.Millisecond):
+					return wire.ExecOutcome{}
+				case <-ctx.Done():
+					return c.Stopped(ctx)
+				}
+			}})
+			b.d.SetMaxInflight(1 + r.IntN(8))
+			fenced := map[string]bool{}
+			for i := range runs {
+				in := askWithin(fmt.Sprint(i), wire.KindExec, aCommand, time.Duration(1+r.IntN(12))*time.Millisecond)
+				in.IssuedSeq = r.Int64N(12)
+				b.d.Instruct(in)
+				for range r.IntN(4) {
+					id := fmt.Sprint(r.IntN(i + 1))
+					switch r.IntN(8) {
+					case 0, 1, 2:
+						b.d.Cancel(id)
+					case 3:
+						time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
+					case 4:
+						b.d.Instruct(in)
+					case 5:
+						b.listen()
+						if len(b.ear.results[id]) == 0 {
+							fenced[id] = true
+							b.d.End(t.Context(), []string{id})
+						}
+					}
+				}
+			}
+			time.Sleep(time.Second)
+			b.listen()
+			for i := range runs {
+				id := fmt.Sprint(i)
+				want := 1
+				if fenced[id] {
+					want = 0
+				}
+				if got := b.ear.results[id]; len(got) != want || runs[i].Load() > 1 {
+					t.Errorf("seed %d: %s: results %v, started %d times; want %d result, at most one start", seed, id, got, runs[i].Load(), want)
+				}
+			}
+			b.finish()
+		})
+	}
+}
