@@ -1,0 +1,129 @@
+package enroll
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sema-agent/device-executor/handshake"
+)
+
+// unfinishedFor is how long an interrupted enrollment waits for the same token
+// to come again. Tokens live for minutes; this is for slow people.
+const unfinishedFor = 24 * time.Hour
+
+func (h *Home) enrolling() string { return filepath.Join(h.dir, "enrolling") }
+
+// pendingDir is the folder of an enrollment under way, named after its key.
+func (h *Home) pendingDir(public handshake.PublicKey) string {
+	sum := sha256.Sum256(public[:])
+	return filepath.Join(h.enrolling(), hex.EncodeToString(sum[:8]))
+}
+
+// pending returns the records of the enrollments under way. Folders without a
+// readable record are skipped: their record was not yet durable when the
+// machine stopped, so no key was stored for it either.
+func (h *Home) pending() []*Record {
+	entries, err := os.ReadDir(h.enrolling())
+	if err != nil {
+		return nil // none, or the same trouble that reading the devices will report
+	}
+	var found []*Record
+	for _, e := range entries {
+		dir := filepath.Join(h.enrolling(), e.Name())
+		data, err := os.ReadFile(filepath.Join(dir, recordFile))
+		if err != nil {
+			continue
+		}
+		if r, err := decodeRecord(data, dir); err == nil {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// begun returns the enrollment that a token was used for, or nil.
+func (h *Home) begun(server Server, token Token) *Record {
+	for _, r := range h.pending() {
+		if r.DeviceID == "" && r.Server == server && r.tokenDigest == token.digest() {
+			return r
+		}
+	}
+	return nil
+}
+
+// begin makes the folder of a new enrollment. Its record is not stored yet.
+func (h *Home) begin(r *Record) error {
+	r.dir = h.pendingDir(r.PublicKey)
+	for _, dir := range []string{h.devices(), r.dir} {
+		if err := makeFolder(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{h.enrolling(), h.dir} { // make their names durable
+		if err := syncDir(dir); err != nil {
+			return fmt.Errorf("store the record: %w", err)
+		}
+	}
+	_ = syncDir(filepath.Dir(h.dir)) // not ours; it may be closed to us
+	return nil
+}
+
+// complete gives an enrollment its device id and its final place.
+func (h *Home) complete(r *Record, deviceID string) error {
+	r.DeviceID, r.tokenDigest = deviceID, ""
+	if err := r.save(); err != nil {
+		return err
+	}
+	return h.promote(r)
+}
+
+// promote moves the folder of an enrollment that has its device id to its
+// final place.
+func (h *Home) promote(r *Record) error {
+	to := h.DeviceDir(r.DeviceID)
+	if err := os.Rename(r.dir, to); err != nil {
+		// Another command may have looked at the records meanwhile and done it.
+		if there, readErr := h.read(r.DeviceID); readErr != nil || there.PublicKey != r.PublicKey || isDir(r.dir) {
+			return fmt.Errorf("store the record: %w", err)
+		}
+	}
+	r.dir = to
+	for _, dir := range []string{h.devices(), h.enrolling()} {
+		if err := syncDir(dir); err != nil {
+			return fmt.Errorf("store the record: %w", err)
+		}
+	}
+	return nil
+}
+
+// settle finishes the enrollments that had their device id when they were
+// interrupted. What cannot be moved now stays for the next time.
+func (h *Home) settle() {
+	for _, r := range h.pending() {
+		if r.DeviceID != "" {
+			_ = h.promote(r)
+		}
+	}
+}
+
+// abandon removes an enrollment that came to nothing, and its key.
+func (h *Home) abandon(ctx context.Context, r *Record, stores Stores) error {
+	if err := stores.deleteKey(ctx, r.KeyStore, r.Key()); err != nil {
+		return err
+	}
+	return os.RemoveAll(r.dir)
+}
+
+// sweep removes the unfinished enrollments that nobody came back for.
+func (h *Home) sweep(ctx context.Context, stores Stores, now time.Time) {
+	for _, r := range h.pending() {
+		if r.DeviceID == "" && now.Sub(r.EnrolledAt) > unfinishedFor {
+			_ = h.abandon(ctx, r, stores) // a keychain out of reach: next time
+		}
+	}
+}

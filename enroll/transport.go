@@ -1,0 +1,84 @@
+package enroll
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+)
+
+// certFileVariable names a file of extra CA certificates.
+const certFileVariable = "SSL_CERT_FILE"
+
+// defaultBundles are where Linux distributions keep the CA certificates of the
+// system. Go reads the first of them, but not when SSL_CERT_FILE is set.
+var defaultBundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt",
+	"/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem",
+	"/etc/pki/tls/cacert.pem",
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+	"/etc/ssl/cert.pem",
+}
+
+// NewTransport returns the way to servers for this machine: proxies from the
+// usual variables, and the system's CA certificates plus those in the file that
+// SSL_CERT_FILE names. Both the enrollment calls and the device's connection
+// use it. The error is a *UsageError about that file.
+func NewTransport(getenv func(string) string) (*http.Transport, error) {
+	roots, err := rootCAs(getenv(certFileVariable))
+	if err != nil {
+		return nil, &UsageError{What: certFileVariable, Err: err}
+	}
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     30 * time.Second,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, said *http.Response) error {
+			if said.StatusCode != http.StatusOK {
+				return &proxyRefusal{status: said.StatusCode}
+			}
+			return nil
+		},
+	}, nil
+}
+
+// proxyRefusal is a proxy's answer other than 200 to CONNECT. The transport's
+// own error would be the bare words of the status.
+type proxyRefusal struct{ status int }
+
+func (e *proxyRefusal) Error() string { return "the proxy answered " + statusText(e.status) }
+
+// rootCAs returns nil, the system's own verification, without an extra file.
+func rootCAs(extra string) (*x509.CertPool, error) {
+	if extra == "" {
+		return nil, nil
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	for _, bundle := range defaultBundles {
+		if pem, err := os.ReadFile(bundle); err == nil {
+			pool.AppendCertsFromPEM(pem)
+			break
+		}
+	}
+	pem, err := os.ReadFile(extra)
+	if err != nil {
+		return nil, fmt.Errorf("extra CA certificates: %w", err)
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("extra CA certificates: %w: %s", errors.New("no certificate in PEM form in the file"), extra)
+	}
+	return pool, nil
+}
