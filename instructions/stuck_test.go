@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,10 +130,10 @@ func TestAWritePastItsStepMayStillTellTheTruth(t *testing.T) {
 func TestStuckCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		started := 0
+		var started atomic.Int32
 		b := newBench(t, handlers{
 			wire.KindExists: func(ctx context.Context, c *Call) wire.Outcome {
-				started++ // maxInflight is 1
+				started.Add(1)
 				<-release
 				return c.Stopped(ctx)
 			},
@@ -143,7 +144,7 @@ func TestStuckCallsAreBounded(t *testing.T) {
 			b.d.Instruct(askWithin(fmt.Sprint(i), wire.KindExists, aPath, time.Millisecond))
 			time.Sleep(time.Second)
 		}
-		if started != mostStuck {
+		if started := started.Load(); started != mostStuck {
 			t.Errorf("%d handlers are stuck, want at most %d", started, mostStuck)
 		}
 		if f := b.outcome(fmt.Sprint(mostStuck + 5)).(wire.Failure); f.Code != wire.CodeTargetUnavailable || !strings.Contains(f.Message, "stuck") {
