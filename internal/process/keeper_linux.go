@@ -1,0 +1,137 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeper is the one child of the executor: it starts the supervisors and is
+// the sub-reaper above them. When a command kills its own supervisor, what is
+// left of it becomes the keeper's child, and as the keeper has no other
+// children, it knows exactly what to end.
+type keeper struct {
+	ch          *channel
+	executor    string
+	supervisors map[int]bool // by pid; our children, so the number is theirs until reaped
+	clean       int          // rounds of looking for orphans still to come out empty
+	deadline    time.Time    // when the executor is gone: from then on supervisors are ended too
+}
+
+// cleanRounds in a row without an orphan count as settled. One round might
+// miss what moves while it looks.
+const cleanRounds = 2
+
+func keep(ch *channel) {
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	inbox := listen(ch)
+	k := &keeper{ch: ch, executor: os.Getenv(executorVariable), supervisors: make(map[int]bool)}
+
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	for {
+		none := k.reap()
+		if none && inbox == nil {
+			return
+		}
+		if k.clean > 0 || inbox == nil {
+			timer.Reset(5 * time.Millisecond)
+		}
+		select {
+		case m, ok := <-inbox:
+			if !ok {
+				// The supervisors see it too and end their trees.
+				inbox = nil
+				k.deadline = time.Now().Add(time.Second)
+				break
+			}
+			k.obey(m)
+		case <-children:
+		case <-timer.C:
+			k.sweep()
+		}
+	}
+}
+
+func (k *keeper) obey(m message) {
+	defer closeAll(m.fds)
+	switch {
+	case m.kind == msgSpawn && len(m.fds) == 1:
+		pid, err := startHelper(supervisorName, k.executor, m.fds[0])
+		if err != nil {
+			errno := unix.EINVAL
+			errors.As(err, &errno)
+			_ = k.ch.put(msgUnborn, numbers(int64(errno)))
+			return
+		}
+		k.supervisors[pid] = true
+		p, _ := readProc(pid) // cannot fail: it is our unreaped child
+		_ = k.ch.put(msgBorn, numbers(int64(pid), int64(p.start)))
+	case m.kind == msgKill:
+		if pid := int(number(&m.payload)); k.supervisors[pid] {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// reap takes in every child that has ended, and looks for orphans whenever one
+// of them was not a supervisor that ended by itself.
+func (k *keeper) reap() (none bool) {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil:
+			if k.clean > 0 {
+				k.settle()
+			}
+			return true
+		case pid == 0:
+			return false
+		}
+		if !k.supervisors[pid] || !ws.Exited() || ws.ExitStatus() != 0 {
+			k.clean = cleanRounds
+		}
+		delete(k.supervisors, pid)
+		_ = k.ch.put(msgDied, numbers(int64(pid), int64(ws)))
+	}
+}
+
+// sweep is one round of KILL for orphans, and for everything once the
+// executor is gone and its supervisors had their time.
+func (k *keeper) sweep() {
+	skip := func(pid int) bool { return k.supervisors[pid] }
+	if !k.deadline.IsZero() && time.Now().After(k.deadline) {
+		skip = nil
+	}
+	self := os.Getpid()
+	found, err := descendants(self, skip)
+	if err != nil {
+		return
+	}
+	for _, p := range found {
+		_ = signalDescendant(p, self, unix.SIGKILL)
+	}
+	if len(found) > 0 {
+		k.clean = cleanRounds
+		return
+	}
+	if k.clean == 0 {
+		return
+	}
+	if k.clean--; k.clean == 0 {
+		k.settle()
+	}
+}
+
+func (k *keeper) settle() {
+	k.clean = 0
+	_ = k.ch.put(msgSettled, nil)
+}
