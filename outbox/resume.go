@@ -43,6 +43,9 @@ func (o *Outbox) Resume(gen wire.Gen, pending []string, watermarks map[string]in
 			l.renumbered = l.base
 		}
 		l.cursor = l.base
+		if fault.On("outbox: lose what was sent") {
+			l.cursor = max(l.base, l.sent)
+		}
 		l.moved, l.patience = now, firstPatience
 		l.resultOut, l.silence = l.sends >= mostSends, firstSilence
 		o.schedule(l)

@@ -76,6 +76,9 @@ func (o *Outbox) speakChunk(l *Lane, dst []byte) ([]byte, error) {
 	if fault.On("outbox: renumber on resume") {
 		o.frame.StreamSeq -= l.renumbered
 	}
+	if fault.On("outbox: skip a number") && l.cursor > 0 {
+		o.frame.StreamSeq++
+	}
 	if fault.On("outbox: cut anew on resend") && l.cursor < l.sent && len(o.frame.Data) > 1 {
 		o.frame.Data = o.frame.Data[:len(o.frame.Data)-1]
 	}
