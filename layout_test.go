@@ -35,12 +35,14 @@ var storeys = []string{
 // leaves are the internal packages: a leaf imports of this module only what is
 // listed for it.
 var leaves = map[string][]string{
-	"internal/fault":    {},
-	"internal/status":   {"wire"},
-	"internal/process":  {"internal/fault", "wire"},
-	"internal/files":    {"internal/fault", "wire"},
-	"internal/loginenv": {},
-	"internal/logind":   {},
+	"internal/fault":       {},
+	"internal/status":      {"wire"},
+	"internal/process":     {"internal/fault", "wire"},
+	"internal/files":       {"internal/fault", "internal/files/place", "internal/files/posix", "wire"},
+	"internal/files/place": {"internal/fault", "internal/files/posix", "wire"},
+	"internal/files/posix": {"internal/fault", "wire"},
+	"internal/loginenv":    {},
+	"internal/logind":      {},
 }
 
 type listed struct {

@@ -1,0 +1,169 @@
+package files
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/files/posix"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// made is a row of folders that were made for one operation, each in the one
+// before it.
+type made struct {
+	calls posix.Calls
+	first *posix.Dir // borrowed
+	names []string   // each in the folder before it; "" was there already
+	dirs  []*posix.Dir
+}
+
+// undo removes the folders again, as far as nobody has put anything in.
+func (m *made) undo() {
+	for i := len(m.names) - 1; i >= 0; i-- {
+		parent := m.first
+		if i > 0 {
+			parent = m.dirs[i-1]
+		}
+		if m.names[i] == "" || unix.Unlinkat(parent.FD, m.names[i], unix.AT_REMOVEDIR) != nil {
+			return
+		}
+	}
+}
+
+// sync makes the new folders last.
+func (m *made) sync() {
+	if len(m.dirs) == 0 {
+		return
+	}
+	posix.SyncDir(m.calls, m.first)
+	for _, d := range m.dirs[:len(m.dirs)-1] {
+		posix.SyncDir(m.calls, d)
+	}
+}
+
+func (m *made) close() {
+	for _, d := range m.dirs {
+		d.Close()
+	}
+}
+
+// makeFolders makes the missing folders of a spot, one in the other, and returns
+// the last. Nothing that came to be there meanwhile is followed out of the roots.
+func (l *Layer) makeFolders(s *spot) (*made, *posix.Dir, error) {
+	m := &made{calls: l.calls, first: s.dir}
+	dir := s.dir
+	for _, name := range s.missing {
+		err := unix.Mkdirat(dir.FD, name, 0o777)
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return m, nil, posix.Wrap("make the folder", dir.Join(name), err)
+		}
+		here := name
+		if err != nil {
+			here = ""
+		}
+		next, err := posix.OpenDir(l.calls, dir.FD, name)
+		if err == nil {
+			m.names, m.dirs = append(m.names, here), append(m.dirs, next)
+			err = l.admit("make the folder", dir.Join(name), next.Path)
+		}
+		if err != nil {
+			return m, nil, posix.Wrap("make the folder", dir.Join(name), err)
+		}
+		dir = next
+	}
+	return m, dir, nil
+}
+
+// MakeDir makes a folder. With recursive, missing folders above it are made too,
+// and it is fine if it is there; without, it must be new.
+func (l *Layer) MakeDir(p string, recursive bool) error {
+	const op = "make the folder"
+	clean, err := checkPath(op, p)
+	if err != nil {
+		return err
+	}
+	if !recursive {
+		dir, name, err := l.folderOf(op, clean)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return posix.Wrap(op, p, unix.Mkdirat(dir.FD, name, 0o777))
+	}
+	o, err := l.object(op, clean)
+	if err == nil {
+		defer o.Close()
+		if o.Kind() != wire.FileDir {
+			return posix.Refuse(wire.CodeNotDirectory, op, p, "%s is at this path", o.What())
+		}
+		return nil
+	}
+	if posix.CodeOf(err) != wire.CodeNotFound {
+		return err
+	}
+	s, err := l.spotAt(op, p, clean)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.missing = append(s.missing, s.name)
+	m, _, err := l.makeFolders(s)
+	if err != nil {
+		m.undo()
+	} else {
+		m.sync()
+	}
+	m.close()
+	return posix.Wrap(op, p, err)
+}
+
+// TempDir makes a folder for its owner alone in the temporary folder and returns
+// its real path.
+func (l *Layer) TempDir(prefix string) (string, error) {
+	return l.temporary("make a temporary folder", prefix, "", func(dir int, name string) error {
+		return unix.Mkdirat(dir, name, 0o700)
+	})
+}
+
+// TempFile makes an empty file for its owner alone in the temporary folder and
+// returns its real path.
+func (l *Layer) TempFile(prefix, suffix string) (string, error) {
+	return l.temporary("make a temporary file", prefix, suffix, func(dir int, name string) error {
+		fd, err := l.calls.Open(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	})
+}
+
+func (l *Layer) temporary(op, prefix, suffix string, create func(dir int, name string) error) (string, error) {
+	for _, part := range []string{prefix, suffix} {
+		for i := range len(part) {
+			if part[i] == '/' || part[i] == 0 {
+				return "", posix.Refuse(wire.CodeInvalid, op, part, "a prefix or suffix holds no separator and no NUL")
+			}
+		}
+	}
+	dir, err := posix.OpenDir(l.calls, posix.CWD, l.temp)
+	if err != nil {
+		return "", posix.Wrap(op, l.temp, err)
+	}
+	defer dir.Close()
+	if err := l.admit(op, l.temp, dir.Path); err != nil {
+		return "", err
+	}
+	for {
+		middle, err := l.randomName()
+		if err != nil {
+			return "", posix.Wrap(op, dir.Path, err)
+		}
+		name := prefix + middle + suffix
+		if err = create(dir.FD, name); os.IsExist(err) {
+			continue
+		}
+		return dir.Join(name), posix.Wrap(op, dir.Join(name), err)
+	}
+}

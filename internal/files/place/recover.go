@@ -1,0 +1,142 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/files/posix"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// Recover tidies up after a step that a crash cut short, and says in a few words
+// what it did; "" is nothing. Without an error the entry has had its day.
+//
+// A temporary file of ours is removed. If another object is at the temporary name,
+// an exchange was under way: the expected object was rightly replaced and is
+// removed; any other goes back to its place. If something else is in its place by
+// now, it is kept beside it under a name that can be seen. Whatever an entry says,
+// nothing is touched but what has the form of a temporary name of this package.
+func (p *Placer) Recover(ctx context.Context, e Entry) (did string, err error) {
+	if !path.IsAbs(e.Temp) || !path.IsAbs(e.Target) || !isTempName(path.Base(e.Temp)) {
+		return "", nil // none of ours
+	}
+	home, err := posix.OpenDirNoLinks(p.calls, path.Dir(e.Temp))
+	if gone(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", posix.Wrap("tidy up in", path.Dir(e.Temp), err)
+	}
+	defer home.Close()
+	r := recovery{p: p, e: e, home: home, temp: path.Base(e.Temp), name: path.Base(e.Target)}
+	did, err = r.run(ctx)
+	return did, posix.Wrap("tidy up", e.Temp, err)
+}
+
+func gone(err error) bool {
+	return os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+type recovery struct {
+	p          *Placer
+	e          Entry
+	home       *posix.Dir
+	temp, name string
+}
+
+func (r *recovery) run(ctx context.Context) (string, error) {
+	unlock, err := lockFolder(ctx, r.p.calls, r.home)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	for {
+		left, err := r.p.look(r.home, r.temp)
+		if err != nil || left == nil {
+			return "", err
+		}
+		did, err := r.settle(left)
+		left.Close()
+		if !errors.Is(err, errAgain) {
+			return did, err
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return "", cause
+		}
+	}
+}
+
+// settle deals with the object at the temporary name.
+func (r *recovery) settle(left *posix.Object) (string, error) {
+	switch {
+	case r.e.Ours == "" && left.Kind() == wire.FileFile, r.e.Ours != "" && left.Is(r.p.calls, r.e.Ours):
+		return "removed a temporary file", r.remove()
+	case r.e.Ours == "":
+		return "", nil
+	case r.e.Expected != "" && left.Is(r.p.calls, r.e.Expected):
+		return "finished a write: removed the replaced file", r.remove()
+	}
+	dir, err := posix.OpenDirNoLinks(r.p.calls, path.Dir(r.e.Target))
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	there, err := r.p.look(dir, r.name)
+	if err != nil {
+		return "", err
+	}
+	if there == nil {
+		err := r.p.calls.RenameNew(r.home.FD, r.temp, dir.FD, r.name)
+		if errors.Is(err, unix.EEXIST) {
+			return "", errAgain
+		}
+		return "put a file back in its place", err
+	}
+	defer there.Close()
+	if there.Is(r.p.calls, r.e.Ours) {
+		err := r.p.calls.Exchange(r.home.FD, r.temp, dir.FD, r.name)
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return "", err
+		}
+		// What came out is ours, unless someone was quicker: look again.
+		if err := r.removeOurs(); err != nil {
+			return "", err
+		}
+		return "put a file back in its place", nil
+	}
+	return r.keepBeside(dir)
+}
+
+func (r *recovery) remove() error { return unix.Unlinkat(r.home.FD, r.temp, 0) }
+
+func (r *recovery) removeOurs() error {
+	out, err := r.p.look(r.home, r.temp)
+	if err != nil {
+		return err
+	}
+	if out == nil {
+		return errAgain
+	}
+	defer out.Close()
+	if !out.Is(r.p.calls, r.e.Ours) {
+		return errAgain
+	}
+	return r.remove()
+}
+
+// keepBeside is for two objects of others that claim one place.
+func (r *recovery) keepBeside(dir *posix.Dir) (string, error) {
+	for n := 1; ; n++ {
+		beside := fmt.Sprintf("%s.recovered-%d", r.name, n)
+		err := r.p.calls.RenameNew(r.home.FD, r.temp, dir.FD, beside)
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		return fmt.Sprintf("kept a file as %q: another is in its place", dir.Join(beside)), err
+	}
+}

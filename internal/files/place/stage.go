@@ -1,0 +1,197 @@
+package place
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/files/posix"
+)
+
+// Stage is content on its way to its place. It belongs to one goroutine. After
+// any of the faces, or instead of one, Discard must be called; it does nothing to
+// what has been placed.
+type Stage struct {
+	p      *Placer
+	home   *posix.Dir    // where it is staged; borrowed
+	target string        // real path, for the journal
+	writer int           // -1 once sealed
+	own    *posix.Object // handle of our object
+	name   string        // its temporary name; "": none
+	named  *posix.Dir    // the folder of that name; our own handle
+	entry  Entry         // in the journal
+	forget func()        // takes the entry back; nil: there is none
+}
+
+// Stage opens a stage in a folder for a target that is there or below it. The
+// folder stays the caller's, and must stay open until Discard. A private stage
+// is readable for its owner only, whatever the umask says: content that will
+// replace a file is no more open than that file was.
+func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, error) {
+	s := &Stage{p: p, home: home, target: target, writer: -1}
+	mode := uint32(0o666)
+	if private {
+		mode = 0o600
+	}
+	fd, err := p.calls.OpenNameless(home.FD, mode)
+	if err != nil {
+		fd, err = s.openNamed(mode)
+	}
+	if err != nil {
+		s.Discard()
+		return nil, posix.Wrap("write in the folder", home.Path, err)
+	}
+	s.writer = fd
+	if err := s.holdOwn(); err != nil {
+		s.Discard()
+		return nil, posix.Wrap("write in the folder", home.Path, err)
+	}
+	return s, nil
+}
+
+func (s *Stage) openNamed(mode uint32) (int, error) {
+	if err := s.takeName(s.home, ""); err != nil {
+		return -1, err
+	}
+	fd, err := s.p.calls.Open(s.home.FD, s.name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		s.dropName()
+	}
+	return fd, err
+}
+
+func (s *Stage) holdOwn() error {
+	fd, err := posix.Reopen(s.p.calls, s.writer, posix.Handle)
+	if err != nil {
+		return err
+	}
+	st, err := posix.StatFd(fd)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	s.own = &posix.Object{FD: fd, Stat: st}
+	return nil
+}
+
+// takeName draws a temporary name in a folder and records it. The name is not
+// there yet.
+func (s *Stage) takeName(dir *posix.Dir, expected string) error {
+	name, err := s.p.tempName()
+	if err != nil {
+		return err
+	}
+	own, err := dir.Dup()
+	if err != nil {
+		return err
+	}
+	if err := s.record(dir.Join(name), expected); err != nil {
+		own.Close()
+		return err
+	}
+	s.name, s.named = name, own
+	return nil
+}
+
+// record puts an entry for the temporary name into the journal, in place of the
+// one that is there.
+func (s *Stage) record(temp, expected string) error {
+	e := Entry{Target: s.target, Temp: temp, Expected: expected}
+	if s.own != nil {
+		e.Ours = s.own.FileID(s.p.calls)
+	}
+	if s.forget != nil && e == s.entry {
+		return nil
+	}
+	forget, err := s.p.journal.Record(e)
+	if err != nil {
+		return fmt.Errorf("record the temporary file: %w", err)
+	}
+	if s.forget != nil {
+		s.forget()
+	}
+	s.entry, s.forget = e, forget
+	return nil
+}
+
+// dropName says that the temporary name is not there any more.
+func (s *Stage) dropName() {
+	if s.named != nil {
+		s.named.Close()
+	}
+	s.name, s.named = "", nil
+	if s.forget != nil {
+		s.forget()
+		s.forget = nil
+	}
+}
+
+// Write adds content.
+func (s *Stage) Write(b []byte) (int, error) {
+	n := 0
+	for n < len(b) {
+		m, err := unix.Write(s.writer, b[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return n, posix.Wrap("write", s.target, err)
+		}
+		n += m
+	}
+	return n, nil
+}
+
+// Seal flushes the content to the disk and ends writing. After it no process has
+// the file open for writing, so that it can be run the moment it has its name.
+func (s *Stage) Seal() error {
+	if s.writer < 0 {
+		return nil
+	}
+	if err := posix.Sync(s.writer); err != nil {
+		return posix.Wrap("flush", s.target, err)
+	}
+	err := unix.Close(s.writer)
+	s.writer = -1
+	// A process that was forked before the close, and has not reached its exec
+	// yet, still holds a copy of the descriptor. The forking side of this lock is
+	// held until then.
+	syscall.ForkLock.RLock()
+	//lint:ignore SA2001 waiting for the forks under way is all that is wanted
+	syscall.ForkLock.RUnlock()
+	return posix.Wrap("write", s.target, err)
+}
+
+// Discard removes what the stage still has. Placed content stays.
+func (s *Stage) Discard() {
+	if s.writer >= 0 {
+		unix.Close(s.writer)
+		s.writer = -1
+	}
+	if s.name != "" {
+		if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
+			s.forget = nil // it stays in the journal for the next start
+		}
+		s.dropName()
+	}
+	if s.own != nil {
+		s.own.Close()
+		s.own = nil
+	}
+}
+
+// receipt is for content that is now at a name.
+func (s *Stage) receipt(dir *posix.Dir, name string, created *bool) Receipt {
+	return Receipt{Path: dir.Join(name), FileID: s.own.FileID(s.p.calls), Created: created}
+}
+
+// look holds what is at a name; nil if nothing is.
+func (p *Placer) look(dir *posix.Dir, name string) (*posix.Object, error) {
+	o, err := posix.Hold(p.calls, dir.FD, name)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	return o, err
+}

@@ -1,0 +1,170 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/files/place"
+	"github.com/sema-agent/device-executor/internal/files/posix"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// Receipt says which object was written.
+type Receipt = place.Receipt
+
+// Expect is what a guarded write demands (§3.5).
+type Expect = wire.Expect
+
+// Draft is content on its way to a path. It belongs to one goroutine. It must be
+// discarded at the end, also after a success.
+//
+// Until Replace, Create, Guarded or Append is called nothing can be seen of it (a
+// file system without nameless files shows a temporary name). An error of one of
+// those means that the target is what it was, unless its code is
+// `outcome_unknown`.
+type Draft struct {
+	l     *Layer
+	path  string // as asked
+	clean string
+	home  *posix.Dir
+	stage *place.Stage
+}
+
+// Draft opens a draft for a path. It fails where there is no folder to write in.
+func (l *Layer) Draft(p string) (*Draft, error) {
+	const op = "write"
+	clean, err := checkPath(op, p)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.find(op, clean, false)
+	if err != nil {
+		return nil, err
+	}
+	stage, err := l.placer.Stage(s.dir, s.real(), s.old != nil)
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	if s.old != nil {
+		s.old.Close()
+	}
+	return &Draft{l: l, path: p, clean: clean, home: s.dir, stage: stage}, nil
+}
+
+// Write adds content.
+func (d *Draft) Write(b []byte) (int, error) { return d.stage.Write(b) }
+
+// Flush makes the content last, before the step. Nothing can be written after it,
+// and what was flushed cannot be appended.
+func (d *Draft) Flush() error { return d.stage.Seal() }
+
+// Discard removes the draft. What has been placed stays.
+func (d *Draft) Discard() {
+	d.stage.Discard()
+	d.home.Close()
+}
+
+// Replace puts the content at the path, in place of the file there or as a new
+// one; missing folders are made.
+func (d *Draft) Replace(ctx context.Context) (Receipt, error) {
+	return d.through(ctx, false, func(dir *posix.Dir, name string) (Receipt, error) { return d.stage.Replace(ctx, dir, name) })
+}
+
+// Create puts the content at the path if nothing is there, not even a dangling
+// link; missing folders are made.
+func (d *Draft) Create(ctx context.Context) (Receipt, error) {
+	return d.through(ctx, true, func(dir *posix.Dir, name string) (Receipt, error) { return d.stage.Create(ctx, dir, name) })
+}
+
+// Append puts the content at the end of the file at the path; a missing file, and
+// missing folders, are made.
+func (d *Draft) Append(ctx context.Context) error {
+	_, err := d.through(ctx, false, func(dir *posix.Dir, name string) (Receipt, error) {
+		return Receipt{}, d.stage.Append(ctx, dir, name)
+	})
+	return err
+}
+
+// through finds the place, makes its folders, and takes the step there. Folders
+// made for a step that failed are removed again.
+func (d *Draft) through(ctx context.Context, keep bool, step func(*posix.Dir, string) (Receipt, error)) (Receipt, error) {
+	for range maxLinks {
+		s, err := d.l.find("write", d.clean, keep)
+		if err != nil {
+			return Receipt{}, err
+		}
+		made, dir, err := d.l.makeFolders(s)
+		var r Receipt
+		if err == nil {
+			r, err = step(dir, s.name)
+		}
+		if err != nil {
+			made.undo()
+		} else {
+			made.sync()
+		}
+		made.close()
+		s.close()
+		if errors.Is(err, place.ErrLink) {
+			continue // go where it leads
+		}
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+			return r, cause
+		}
+		return r, posix.Wrap("write", d.path, err)
+	}
+	return Receipt{}, posix.Wrap("write", d.path, unix.ELOOP)
+}
+
+// Guarded puts the content at the path if what is there is what is expected,
+// checked and done in one step. No folder is made.
+func (d *Draft) Guarded(ctx context.Context, want Expect) (Receipt, error) {
+	const op = "guarded write"
+	failed := func(format string, args ...any) (Receipt, error) {
+		return Receipt{}, posix.Refuse(wire.CodePreconditionFailed, op, d.path, format, args...)
+	}
+	canonical, err := checkPath(op, want.CanonicalPath)
+	if err != nil || canonical != want.CanonicalPath || canonical == "/" {
+		return failed("expected a canonical path, got %q", want.CanonicalPath)
+	}
+	if want.NoFollow {
+		s, err := d.l.find(op, d.clean, true)
+		if err != nil {
+			return Receipt{}, err
+		}
+		link := s.old != nil && s.old.Kind() == wire.FileSymlink
+		s.close()
+		if link {
+			return failed("its last component is a symbolic link; expected none")
+		}
+	}
+	s, err := d.l.find(op, d.clean, false)
+	if err != nil {
+		return Receipt{}, err
+	}
+	real, missing := s.real(), len(s.missing) > 0
+	s.close()
+	switch {
+	case real != canonical:
+		return failed("the path leads to %q; expected %q", real, canonical)
+	case missing:
+		return failed("its folder does not exist")
+	}
+	parent, name := split(canonical)
+	dir, err := posix.OpenDirNoLinks(d.l.calls, parent)
+	if os.IsNotExist(err) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return failed("the folder %q is not canonical any more (%v)", parent, err)
+	}
+	if err != nil {
+		return Receipt{}, posix.Wrap(op, d.path, err)
+	}
+	defer dir.Close()
+	if err := d.l.admit(op, d.path, dir.Join(name)); err != nil {
+		return Receipt{}, err
+	}
+	return d.stage.Guarded(ctx, dir, name, place.Expect{FileID: want.FileID, Absent: want.Exclusive})
+}
