@@ -153,7 +153,11 @@ func (k *socket) heartbeat(f *wire.Heartbeat, v Violation) {
 		k.note(v)
 	}
 	k.beatSeq = f.Seq
-	for _, id := range f.Inflight {
+	ids := f.Inflight
+	if !k.acked { // what is being fenced off may still be in it
+		ids = nil
+	}
+	for _, id := range ids {
 		c := k.s.calls[id]
 		m, remembered := k.s.memo.byID[id]
 		if (c != nil && c.device == k.device) || (remembered && m.deviceID == k.device.ID) {
@@ -174,7 +178,7 @@ func (k *socket) farewell(f *wire.Goodbye) {
 		grace = millis(*f.GraceMs)
 	}
 	d.lastBye, k.goodbye = f.Reason, true
-	s.failQueued(d, "the device said goodbye before the instruction was sent")
+	s.failQueued(d, "the device said goodbye before the instruction was sent", stragglers)
 	k.leaving.stop()
 	k.leaving = s.after(grace, func() { k.close(websocket.StatusNormalClosure) })
 	s.announce()

@@ -152,11 +152,19 @@ func (c *Call) instruction(gen wire.Gen, issued int64) *wire.Instruction {
 		Kind: c.what.Kind, Args: c.args, Cwd: c.what.Cwd, ShellEnv: c.what.ShellEnv, TimeoutMs: c.what.TimeoutMs}
 }
 
-// failQueued rejects what was never sent: safe to retry.
-func (s *Server) failQueued(d *device, why string) {
+// stragglers spares, from failQueued, what is to be sent after a goodbye.
+func stragglers(c *Call) bool { return c.what.Straggler }
+
+// failQueued rejects what was never sent, so is safe to retry, less what
+// spare (which may be nil) holds.
+func (s *Server) failQueued(d *device, why string, spare func(*Call) bool) {
 	queue := d.queue
 	d.queue = nil
 	for _, c := range queue {
+		if spare != nil && spare(c) {
+			d.queue = append(d.queue, c)
+			continue
+		}
 		s.neverStarted(c, wire.Failf(wire.CodeTargetUnavailable, "%s", why))
 	}
 }

@@ -25,10 +25,11 @@ type Faults struct {
 // Action is a fault on one frame. Delay comes first and holds up what follows
 // on the same connection and direction.
 type Action struct {
-	Delay  time.Duration
-	Drop   bool
-	Repeat int  // further copies of the same bytes
-	Cut    bool // drop the connection afterwards, without a closing handshake
+	Delay   time.Duration
+	Drop    bool
+	Replace []byte // outgoing: this text message in the frame's place
+	Repeat  int    // further copies of the same bytes
+	Cut     bool   // drop the connection afterwards, without a closing handshake
 }
 
 // SetFaults orders faults, in place of all former ones, from now on and also

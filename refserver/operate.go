@@ -71,7 +71,7 @@ func (s *Server) forget(by SettledBy) {
 		k.cancel()
 	}
 	for _, d := range s.devices {
-		s.failQueued(d, "the server went down before the instruction was sent")
+		s.failQueued(d, "the server went down before the instruction was sent", nil)
 		s.writeOffAll(d, by, "the server went down")
 		d.grace.stop()
 		d.epoch = ""

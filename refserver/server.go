@@ -148,17 +148,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// begin claims the right to run a goroutine until s.wg.Done.
-func (s *Server) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.wg.Add(1)
-	return true
-}
-
 // announce wakes everyone who waits for a device's state.
 func (s *Server) announce() {
 	close(s.changed)

@@ -119,7 +119,7 @@ func (s *Server) admitSocket() (*socket, int) {
 // open sends the challenge and starts the handshake's clock.
 func (k *socket) open() {
 	s := k.s
-	if s.closed {
+	if k.closing { // the server went down meanwhile
 		k.cancel()
 		return
 	}
@@ -145,7 +145,9 @@ func (s *Server) end(k *socket) {
 	}
 	delete(s.sockets, k)
 	k.leftPreAuth()
-	k.closing = true
+	if !k.closing {
+		k.closing, k.closeCode = true, websocket.StatusGoingAway
+	}
 	k.poke()
 	for _, t := range []*timer{k.deadline, k.silence, k.leaving} {
 		t.stop()
@@ -172,7 +174,7 @@ func (s *Server) lost(k *socket) {
 	if !s.cfg.KeepLease {
 		d.leaseEpoch = ""
 	}
-	s.failQueued(d, "the device's connection was lost before the instruction was sent")
+	s.failQueued(d, "the device's connection was lost before the instruction was sent", nil)
 	if len(d.inflight) > 0 && !d.grace.running() {
 		d.grace = s.after(s.cfg.ReconnectGrace, func() {
 			s.writeOffAll(d, ByReconnectGrace, "the device did not come back within the reconnect grace")

@@ -148,6 +148,9 @@ func (k *socket) write(buf []byte, o outgoing) ([]byte, error) {
 		}
 		raw = buf
 	}
+	if a.Replace != nil {
+		raw = a.Replace
+	}
 	m.Conn, m.DeviceID, m.Size, m.Binary = k.n, deviceID, len(raw), o.binary
 	for range copies(a) {
 		if s.cfg.Trace != nil {
