@@ -1,0 +1,62 @@
+package testvectors_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sema-agent/device-executor/testvectors"
+)
+
+// A file of vectors that no test names proves nothing.
+func TestEveryFileIsRunBySomeTest(t *testing.T) {
+	var tests strings.Builder
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "../testvectors/") {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			tests.Write(b)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := fs.Glob(testvectors.Files, "*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, f := range files {
+		if !strings.Contains(tests.String(), `"`+f+`"`) {
+			t.Errorf("no test runs %s", f)
+		}
+	}
+}
+
+// The vectors stand alone: an implementation that shares nothing with this
+// module passes all of them.
+func TestTheExamplePassesEveryVector(t *testing.T) {
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("node is not installed; it runs the example")
+	}
+	script := filepath.Join("example", "verify.mjs")
+	if _, err := os.Stat(script); err != nil { // also lets the test cache see a change
+		t.Fatal(err)
+	}
+	out, err := exec.Command(node, script).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), " passed, 0 failed\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
