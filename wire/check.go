@@ -24,6 +24,7 @@ const (
 	notList    = "not a list"
 	notObject  = "not an object"
 	notBoolean = "not true or false"
+	outsideSet = "outside the closed set"
 )
 
 // check turns raw members into values and keeps the first thing that was wrong.

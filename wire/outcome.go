@@ -101,6 +101,14 @@ const (
 	FileOther   FileKind = "other"
 )
 
+func (k FileKind) known() bool {
+	switch k {
+	case FileFile, FileDir, FileSymlink, FileOther:
+		return true
+	}
+	return false
+}
+
 // FileInfo is the protocol's WireFileInfo. Size is in bytes, MtimeMs in
 // milliseconds since 1970, Mode the permission bits with set-id and sticky.
 type FileInfo struct {

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -83,8 +82,8 @@ func (e *encoder) instruction(f *Instruction) {
 	e.integer(`,"issuedSeq":`, f.IssuedSeq)
 	e.filled(`,"kind":`, string(f.Kind))
 	e.raw(`,"args":`)
-	if !json.Valid(f.Args) {
-		e.fail("args", "not JSON")
+	if scanFrame(f.Args, func(_, _ []byte) {}) != "" {
+		e.fail("args", notObject)
 	}
 	e.dst = append(e.dst, f.Args...)
 	if f.Cwd != "" {

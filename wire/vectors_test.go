@@ -335,3 +335,21 @@ func TestLimitsAndLargeTexts(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyKnownKindsAreKnownAndOnlyWritesTakeAPayload(t *testing.T) {
+	writes := []wire.Kind{"writeFile", "writeFileExclusive", "writeFileGuarded", "appendFile"}
+	for _, k := range append(wire.Kinds(), "", "Exec", "teleport") {
+		if known := slices.Contains(wire.Kinds(), k); k.Known() != known {
+			t.Errorf("%q known: %v", k, !known)
+		}
+		if k.TakesPayload() != slices.Contains(writes, k) {
+			t.Errorf("%q takes a payload: %v", k, k.TakesPayload())
+		}
+		if _, err := wire.DecodeArgs(k, json.RawMessage(`{}`)); !k.Known() && err == nil {
+			t.Errorf("args of %q were decoded", k)
+		}
+	}
+	if want := []wire.PayloadPart{"begin", "chunk", "commit"}; !slices.Equal(wire.PayloadParts(), want) {
+		t.Errorf("parts %q", wire.PayloadParts())
+	}
+}
