@@ -127,12 +127,15 @@ func TestCallsOfOneLaneAreServedInOrder(t *testing.T) {
 	})
 }
 
+// chunk is the smallest size whose memory is all used.
+const chunk = 512
+
 func TestOverallBoundStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Room for ten chunks in all; five lanes that nobody acknowledges fill it.
-		o := outbox.New(outbox.Config{TotalBytes: 10 * wire.MaxChunkBytes, LaneBytes: 2 * wire.MaxChunkBytes})
+		o := outbox.New(outbox.Config{TotalBytes: 10 * chunk, LaneBytes: 2 * chunk})
 		o.Resume("1", nil, nil)
-		data := make([]byte, wire.MaxChunkBytes)
+		data := make([]byte, chunk)
 		for i := range 5 {
 			l := o.Open(fmt.Sprint("stuck", i))
 			for range 2 {
@@ -153,7 +156,7 @@ func TestOverallBoundStarvesNobody(t *testing.T) {
 		acked := map[string]int64{}
 		for range 200 {
 			synctest.Wait()
-			if b := o.Stats().Bytes; b > (10+2)*wire.MaxChunkBytes {
+			if b := o.Stats().Bytes; b > (10+2)*chunk {
 				t.Fatalf("%d bytes held", b)
 			}
 			frame, ok := o.Next(nil)
@@ -178,9 +181,9 @@ func TestOverallBoundStarvesNobody(t *testing.T) {
 func TestRoomGoesRoundBlockedLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lanes = 8
-		o := outbox.New(outbox.Config{TotalBytes: 12 * wire.MaxChunkBytes})
+		o := outbox.New(outbox.Config{TotalBytes: 12 * chunk})
 		o.Resume("1", nil, nil)
-		data := make([]byte, wire.MaxChunkBytes)
+		data := make([]byte, chunk)
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range lanes {
 			l := o.Open(fmt.Sprint(i))

@@ -30,7 +30,7 @@ const (
 )
 
 func TestAnyScheduleKeepsTheRules(t *testing.T) {
-	seeds := uint64(150)
+	seeds := uint64(60)
 	if testing.Short() {
 		seeds = 50
 	}
@@ -204,9 +204,9 @@ func (s *simulation) dispatch() {
 		a.truth[k] = new(bytes.Buffer)
 	}
 	for _, k := range kinds {
-		seed, count, large := s.rnd.Uint64(), s.rnd.IntN(150), s.chance(20)
+		seed, count, large := s.rnd.Uint64(), s.rnd.IntN(150), s.chance(15)
 		if large {
-			count /= 5
+			count /= 15
 		}
 		voices.Go(func() { s.speak(a, lane, k, seed, count, large) })
 	}
