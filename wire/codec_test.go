@@ -137,6 +137,21 @@ func TestNilListsAreEmptyLists(t *testing.T) {
 	}
 }
 
+func TestUnknownMembersAreCounted(t *testing.T) {
+	for text, want := range map[string]int{
+		`{"t":"ping"}`: 0,
+		`{"t":"cancel","gen":"7","instructionId":"i"}`:                      0,
+		`{"t":"cancel","gen":"7","instructionId":"i","x":{"y":1},"x":[]}`:   2,
+		`{"t":"later","gen":"7","x":1}`:                                     1,
+		`{"t":"bye","gen":"7","Reason":"draining","reason":"draining"}`:     1,
+		`{"t":"ping","why":"a known member of no frame is an unknown one"}`: 1,
+	} {
+		if _, unknown, err := wire.DecodeServerCounting([]byte(text)); err != nil || unknown != want {
+			t.Errorf("%d unknown members (%v), want %d: %s", unknown, err, want, text)
+		}
+	}
+}
+
 func TestGenOfNamesTheGenerationAFrameWasSentUnder(t *testing.T) {
 	for _, f := range []wire.ServerFrame{
 		&wire.Instruction{Gen: "7"}, &wire.Payload{Gen: "7"}, &wire.Cancel{Gen: "7"},

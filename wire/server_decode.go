@@ -13,6 +13,8 @@ type serverMembers struct {
 	timeoutMs                                           []byte
 	part, offset, dataB64, totalLen, sha256             []byte
 	upToStreamSeq, reason                               []byte
+
+	unknown int // members that no server frame has
 }
 
 func (m *serverMembers) set(name, value []byte) {
@@ -69,6 +71,8 @@ func (m *serverMembers) set(name, value []byte) {
 		m.upToStreamSeq = value
 	case "reason":
 		m.reason = value
+	default:
+		m.unknown++
 	}
 }
 
@@ -83,10 +87,22 @@ func (m *serverMembers) set(name, value []byte) {
 // they are left out rather than held against it. The frame shares no memory
 // with b.
 func DecodeServer(b []byte) (ServerFrame, error) {
+	f, _, err := DecodeServerCounting(b)
+	return f, err
+}
+
+// DecodeServerCounting is DecodeServer for whoever keeps count of what was
+// ignored: unknown is how many members the frame had that no server frame has.
+func DecodeServerCounting(b []byte) (f ServerFrame, unknown int, err error) {
 	var m serverMembers
 	if reason := scanFrame(b, m.set); reason != "" {
-		return nil, &RejectError{Reason: reason}
+		return nil, 0, &RejectError{Reason: reason}
 	}
+	f, err = m.decode()
+	return f, m.unknown, err
+}
+
+func (m *serverMembers) decode() (ServerFrame, error) {
 	var c check
 	t := ServerFrameType(c.text("t", m.t))
 	if c.err != nil {
