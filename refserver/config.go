@@ -69,26 +69,26 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	def(&c.WSPath, wire.WSPath)
-	def(&c.TokenTTL, 900*time.Second)
-	def(&c.ProtocolVersion, wire.ProtocolVersion)
-	def(&c.MinProtocolVersion, wire.MinProtocolVersion)
-	def(&c.HandshakeDeadline, wire.HandshakeDeadline)
-	def(&c.MaxPreAuth, 64)
-	def(&c.Heartbeat, 15*time.Second)
-	def(&c.MaxInflight, 4)
-	def(&c.FirstGeneration, 1)
-	def(&c.Lease, 45*time.Second)
-	def(&c.PayloadPart, wire.DefaultPayloadPartBytes)
-	def(&c.GapTimeout, 30*time.Second)
-	def(&c.ReorderEntries, 64)
-	def(&c.ReorderBytes, 2<<20)
-	def(&c.PendingEntries, 8192)
-	def(&c.PendingBytes, 2<<20)
-	def(&c.Memo, 512)
-	def(&c.CancelGrace, 10*time.Second)
-	def(&c.ExecutionGrace, 30*time.Second)
-	def(&c.ReconnectGrace, 120*time.Second)
+	setDefault(&c.WSPath, wire.WSPath)
+	setDefault(&c.TokenTTL, 900*time.Second)
+	setDefault(&c.ProtocolVersion, wire.ProtocolVersion)
+	setDefault(&c.MinProtocolVersion, wire.MinProtocolVersion)
+	setDefault(&c.HandshakeDeadline, wire.HandshakeDeadline)
+	setDefault(&c.MaxPreAuth, 64)
+	setDefault(&c.Heartbeat, 15*time.Second)
+	setDefault(&c.MaxInflight, 4)
+	setDefault(&c.FirstGeneration, 1)
+	setDefault(&c.Lease, 45*time.Second)
+	setDefault(&c.PayloadPart, wire.DefaultPayloadPartBytes)
+	setDefault(&c.GapTimeout, 30*time.Second)
+	setDefault(&c.ReorderEntries, 64)
+	setDefault(&c.ReorderBytes, 2<<20)
+	setDefault(&c.PendingEntries, 8192)
+	setDefault(&c.PendingBytes, 2<<20)
+	setDefault(&c.Memo, 512)
+	setDefault(&c.CancelGrace, 10*time.Second)
+	setDefault(&c.ExecutionGrace, 30*time.Second)
+	setDefault(&c.ReconnectGrace, 120*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -104,7 +104,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func def[T comparable](p *T, v T) {
+func setDefault[T comparable](p *T, v T) {
 	var zero T
 	if *p == zero {
 		*p = v

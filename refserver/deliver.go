@@ -94,9 +94,8 @@ func (c *Call) finishIfDelivered() {
 	if c.terminal == nil || c.state != wire.StateDispatchCommitted || len(c.pending) > 0 || c.delivering {
 		return
 	}
-	k := c.device.current
-	c.s.settle(c, Settlement{Outcome: c.terminal.Outcome, State: wire.StateTerminal, By: ByResult})
-	if k != nil && k.phase == established {
+	if k := c.device.current; k != nil { // first: settling may send the next instruction
 		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
 	}
+	c.s.settle(c, Settlement{Outcome: c.terminal.Outcome, State: wire.StateTerminal, By: ByResult})
 }

@@ -29,6 +29,16 @@ func (s *Server) Supersede(deviceID string) {
 	}
 }
 
+// Bye says bye with any reason, also one outside the closed set, and closes the
+// device's connection. Nothing is settled: its work waits for the reconnect grace.
+func (s *Server) Bye(deviceID string, reason wire.ByeReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.devices[deviceID]; d != nil {
+		s.dismiss(d, reason)
+	}
+}
+
 // dismiss says bye to the device's connection, if it has one, and closes it.
 func (s *Server) dismiss(d *device, reason wire.ByeReason) {
 	k := d.current

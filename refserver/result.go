@@ -23,8 +23,8 @@ func (c *Call) result(k *socket, f *wire.Result, v Violation) {
 		v.Reason, v.Detail = r, detail
 		k.note(v)
 		c.fault(r)
-		c.s.writeOff(c, ByBadResult, detail)
 		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		c.s.writeOff(c, ByBadResult, detail)
 		return
 	}
 	if detail := surplus(c.what.Kind, f.Outcome); detail != "" {
