@@ -1,0 +1,174 @@
+package fence_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/sema-agent/device-executor/fence"
+)
+
+const holderEnv = "FENCE_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(holderEnv); path != "" {
+		hold(path)
+	}
+	os.Exit(m.Run())
+}
+
+// hold is the executor that crashes: it takes the lock, starts a command that
+// outlives it, prints that command's pid and waits for its end.
+func hold(path string) {
+	if _, err := fence.Lock(path); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	sleep := exec.Command("sleep", "100")
+	sleep.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := sleep.Start(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(sleep.Process.Pid)
+	select {}
+}
+
+func TestCrashFreesTheLockThoughItsCommandsLive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	holder := exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), holderEnv+"="+path)
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("holder: %s", line)
+	}
+	defer func() { _ = syscall.Kill(command, syscall.SIGKILL) }()
+
+	start := time.Now()
+	_, err = fence.Lock(path)
+	var held *fence.HeldError
+	if !errors.As(err, &held) || held.PID != holder.Process.Pid || held.Path != path {
+		t.Fatalf("second instance: %v", err)
+	}
+	if !strings.Contains(held.Error(), strconv.Itoa(held.PID)) {
+		t.Errorf("message %q names no process", held)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("refused only after %v", took)
+	}
+	if is, pid, err := fence.Probe(path); err != nil || !is || pid != holder.Process.Pid {
+		t.Errorf("probe of a held lock: %v, %d, %v", is, pid, err)
+	}
+
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait()
+	l, err := fence.Lock(path)
+	if err != nil {
+		t.Fatalf("after the crash: %v", err)
+	}
+	if err := syscall.Kill(command, 0); err != nil {
+		t.Fatalf("the command should have outlived its executor: %v", err)
+	}
+	if is, pid, err := fence.Probe(path); err != nil || !is || pid != os.Getpid() {
+		t.Errorf("probe of our own lock: %v, %d, %v", is, pid, err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if is, pid, err := fence.Probe(path); err != nil || is || pid != 0 {
+		t.Errorf("probe of a free lock: %v, %d, %v", is, pid, err)
+	}
+}
+
+func TestLockOutlastsAProbe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	status := flock.New(path)
+	if ok, err := status.TryRLock(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	defer time.AfterFunc(50*time.Millisecond, func() { _ = status.Unlock() }).Stop()
+	l, err := fence.Lock(path)
+	if err != nil {
+		t.Fatalf("a probe of 50 ms made it fail: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProbeCreatesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if is, pid, err := fence.Probe(path); err != nil || is || pid != 0 {
+		t.Errorf("probe of nothing: %v, %d, %v", is, pid, err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the probe: %v", err)
+	}
+}
+
+func TestLockIsForTheOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := fence.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if _, err := fence.Lock(filepath.Join(path, "missing", "lock")); err == nil || errors.As(err, new(*fence.HeldError)) {
+		t.Errorf("without a folder: %v", err)
+	}
+}
+
+func TestUnreadableHolderIsStillAHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	l, err := fence.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	if err := os.WriteFile(path, []byte("-7 garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fence.Lock(path)
+	var held *fence.HeldError
+	if !errors.As(err, &held) || held.PID != 0 {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestBootIDIsStable(t *testing.T) {
+	a, err := fence.BootID()
+	if err != nil || len(a) < 8 || strings.TrimSpace(a) != a {
+		t.Fatalf("%q, %v", a, err)
+	}
+	if b, _ := fence.BootID(); a != b {
+		t.Errorf("%q, then %q", a, b)
+	}
+}
