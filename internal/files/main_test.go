@@ -1,0 +1,38 @@
+package files_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// parts are what this binary does instead of running tests, when a test starts it
+// again as another process.
+var parts = map[string]func(){}
+
+const partVariable = "FILES_TEST_PART"
+
+func TestMain(m *testing.M) {
+	if part, ok := parts[os.Getenv(partVariable)]; ok {
+		part()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// another makes a command that runs a part of this binary in another process.
+func another(part string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), partVariable+"="+part)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// skip leaves a test out, unless this machine was set up to run them all.
+func skip(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
