@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -46,6 +47,10 @@ type InstanceLock struct {
 	path string
 }
 
+// inHand keeps the locks of this process reachable. Without it a caller who forgets
+// one would lose it at some later garbage collection, when its file is closed.
+var inHand sync.Map
+
 // Lock takes the lock at path, creating the file (0600) in an existing folder, and
 // writes the pid of this process into it. It tries for 300 ms, then returns a
 // *HeldError.
@@ -67,11 +72,14 @@ func Lock(path string) (*InstanceLock, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("lock %s: write the pid: %w", path, err)
 	}
-	return &InstanceLock{lock: l, path: path}, nil
+	held := &InstanceLock{lock: l, path: path}
+	inHand.Store(held, true)
+	return held, nil
 }
 
 // Unlock frees the lock. The file stays, empty.
 func (l *InstanceLock) Unlock() error {
+	inHand.Delete(l)
 	_ = os.Truncate(l.path, 0) // a stale pid in a free lock misleads nobody: best effort
 	if err := l.lock.Unlock(); err != nil {
 		return fmt.Errorf("unlock %s: %w", l.path, err)

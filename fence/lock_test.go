@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,13 +28,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold is the executor that crashes: it takes the lock, starts a command that
+// hold is the executor that crashes: it takes the lock and forgets it, starts a command that
 // outlives it, prints that command's pid and waits for its end.
 func hold(path string) {
 	if _, err := fence.Lock(path); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	runtime.GC() // a lock that is forgotten is still held
+	runtime.GC()
 	sleep := exec.Command("sleep", "100")
 	sleep.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := sleep.Start(); err != nil {

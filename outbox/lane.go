@@ -38,6 +38,7 @@ type Lane struct {
 	waiting int   // Append calls that wait for room
 
 	result    wire.Outcome // nil while running
+	size      int          // bytes of the result on the wire, at most
 	deviceSeq int64
 	resultOut bool // handed out on this connection and not due again
 	sends     int  // how often the result was handed out, ever
@@ -148,7 +149,7 @@ func (l *Lane) release(upTo int64) {
 // counts. A successful exec puts its exit chunk before the result. An outcome that
 // fits no frame becomes a Failure `unknown` that says how large it was.
 func (l *Lane) Finish(outcome wire.Outcome) {
-	outcome = fit(l.id, outcome)
+	outcome, size := fit(l.id, outcome)
 	o := l.o
 	o.mu.Lock()
 	defer o.unlock()
@@ -163,8 +164,9 @@ func (l *Lane) Finish(outcome wire.Outcome) {
 	}
 	o.deviceSeq++ // from 1: a server that counts from 0 must not take the first for a repetition
 	l.deviceSeq = o.deviceSeq
-	l.result = outcome
+	l.result, l.size = outcome, size
 	o.stats.Results++
+	o.stats.ResultBytes += size
 	o.schedule(l)
 	o.bound()
 	o.grant()

@@ -24,7 +24,7 @@ type Config struct {
 
 	LaneBytes  int // most bytes of chunks that one lane holds
 	LaneChunks int // most chunks that one lane holds, its exit chunk apart
-	TotalBytes int // most bytes of chunks over all lanes
+	TotalBytes int // most bytes of chunks over all lanes, and as many of results
 	Held       int // most finished instructions that wait for acknowledgement
 }
 
@@ -61,6 +61,8 @@ type Stats struct {
 	Bytes     int // memory that the held chunks take
 	PeakBytes int // the most it ever was
 	Waiting   int // calls of Append that wait for room
+
+	ResultBytes int // size of the held results on the wire
 
 	ChunksSent, ChunksResent   int64
 	ResultsSent, ResultsResent int64
@@ -166,6 +168,7 @@ func (o *Outbox) remove(l *Lane, err error) {
 	l.release(l.end())
 	if l.result != nil {
 		o.stats.Results--
+		o.stats.ResultBytes -= l.size
 		l.result = nil
 	}
 	delete(o.lanes, l.id)

@@ -523,6 +523,24 @@ func TestFinishedLongestAgoGoesFirstWhenTooManyWait(t *testing.T) {
 	}
 }
 
+func TestHugeResultsAreBoundedToo(t *testing.T) {
+	o := outbox.New(outbox.Config{TotalBytes: 1 << 20})
+	for i := range 10 {
+		o.Open(fmt.Sprint(i)).Finish(wire.StatOutcome{CanonicalPath: "/" + strings.Repeat("x", 300<<10)})
+	}
+	if got := o.Holding(); !slices.Equal(got, []string{"7", "8", "9"}) {
+		t.Errorf("holding %v", got)
+	}
+	o.Resume("1", o.Holding(), nil)
+	drain(t, o)
+	for _, id := range o.Holding() {
+		o.AckResult(id)
+	}
+	if s := o.Stats(); s.Results != 0 || s.ResultBytes != 0 {
+		t.Errorf("after the acknowledgements: %+v", s)
+	}
+}
+
 func TestReadySignals(t *testing.T) {
 	o := outbox.New(outbox.Config{})
 	signalled := func() bool {

@@ -58,15 +58,18 @@ func (l *Lane) spent(now time.Duration) bool {
 // again, whatever the server says of it later.
 func (o *Outbox) giveUp(l *Lane, now time.Duration) {
 	o.stats.GivenUp++
-	o.note(slog.LevelWarn, "result given up: it was never acknowledged", l.id,
-		slog.Int("sends", l.sends), slog.Duration("age", now-l.firstSend))
+	attrs := []slog.Attr{slog.Int("sends", l.sends)}
+	if l.sends > 0 {
+		attrs = append(attrs, slog.Duration("age", now-l.firstSend))
+	}
+	o.note(slog.LevelWarn, "result given up: it was never acknowledged", l.id, attrs...)
 	o.remove(l, ErrFinished)
 }
 
 // bound gives up instructions, the one finished longest ago first, while more wait
-// for their acknowledgement than are held.
+// for their acknowledgement, or more bytes of results, than are held.
 func (o *Outbox) bound() {
-	for o.stats.Results > o.held {
+	for o.stats.Results > o.held || o.stats.Results > 1 && o.stats.ResultBytes > o.totalBytes {
 		var oldest *Lane
 		for _, l := range o.order {
 			if l.result != nil && (oldest == nil || l.deviceSeq < oldest.deviceSeq) {
