@@ -27,7 +27,9 @@ func On(name string) bool { return (*inForce.Load())[name] }
 func Set(names ...string) (restore func()) {
 	next := make(map[string]bool, len(names))
 	for _, n := range names {
-		next[strings.TrimSpace(n)] = true
+		if n = strings.TrimSpace(n); n != "" {
+			next[n] = true
+		}
 	}
 	before := inForce.Swap(&next)
 	return func() { inForce.Store(before) }
