@@ -1,0 +1,52 @@
+package link
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// fence settles everything of older generations, opens the lane and answers for
+// what cannot be here (§1.5, R2, R10). It returns the ids of instructions that
+// count as fenced although the kernel has not let them die. If ctx ends first, the
+// lane stays shut.
+func (c *connection) fence(ctx context.Context) (stuck []string) {
+	work, outbox := c.l.cfg.Work, c.l.cfg.Outbox
+	alive := work.Inflight()
+	for _, id := range outbox.Holding() {
+		if !slices.Contains(alive, id) {
+			alive = append(alive, id)
+		}
+	}
+	plan := fence.Reconcile(alive, work.Seen, c.ack.PendingInstructions)
+	if len(plan.End) > 0 {
+		c.l.cfg.Log.Info("the server no longer lists this work: ending it silently", "instructions", plan.End)
+		for _, id := range plan.End {
+			outbox.Drop(id) // first, so that nothing waits for room to speak
+		}
+		limit, cancel := context.WithTimeout(ctx, fenceLimit)
+		stuck = work.End(limit, plan.End)
+		cancel()
+		if ctx.Err() != nil {
+			return stuck
+		}
+	}
+	work.SetMaxInflight(int(min(max(c.ack.MaxInflight, 1), maxMaxInflight)))
+	outbox.Resume(c.gen, c.ack.PendingInstructions, c.ack.ChunkWatermarks)
+	c.control <- &wire.GenerationAck{Gen: c.gen}
+	// These wait in the outbox until the writer has sent generationAck.
+	for _, id := range plan.NeverSeen {
+		work.Answer(id, wire.Failf(wire.CodeTargetUnavailable,
+			"this executor never received the instruction, so it never started"))
+	}
+	for _, id := range plan.Released {
+		work.Answer(id, wire.Failf(wire.CodeOutcomeUnknown,
+			"this executor worked on the instruction and has already given up its outcome"))
+	}
+	return stuck
+}
+
+// maxMaxInflight bounds a server's maxInflight.
+const maxMaxInflight = 1 << 16
