@@ -88,7 +88,7 @@ func newEar() *ear {
 	return &ear{results: map[string][]wire.Outcome{}, chunks: map[string][]*wire.Chunk{}}
 }
 
-func (e *ear) hear(t *testing.T, o *outbox.Outbox) bool {
+func (e *ear) hear(t testing.TB, o *outbox.Outbox) bool {
 	t.Helper()
 	raw, ok := o.Next(nil)
 	if !ok {

@@ -13,11 +13,12 @@ import (
 
 // fakeControl runs Go functions as if they were commands.
 type fakeControl struct {
-	startErr error
-	hang     bool // Start waits for its context
-	shell    func(*proc) int
-	specs    []process.Spec
-	last     *fakeCommand
+	startErr  error
+	hang      bool  // Start waits for its context
+	survivors []int // what End names when something would not die
+	shell     func(*proc) int
+	specs     []process.Spec
+	last      *fakeCommand
 }
 
 func (f *fakeControl) Level() string { return process.LevelTree }
@@ -36,6 +37,7 @@ func (f *fakeControl) Start(ctx context.Context, s process.Spec) (process.Comman
 		exited: make(chan struct{}), gone: make(chan struct{}),
 		term: make(chan struct{}), kill: make(chan struct{}),
 		out: newFakePipe(), err: newFakePipe(), code: -1,
+		survivors: f.survivors,
 	}
 	f.last = c
 	c.fork(func(p *proc) {
@@ -62,7 +64,7 @@ type fakeCommand struct {
 	code         int
 	lost         error
 	released     atomic.Bool
-	survivors    []int // what End names when something would not die
+	survivors    []int
 }
 
 // proc is one process. Its function returns when it ends; it should heed term or

@@ -37,8 +37,8 @@ type Config struct {
 	Handlers map[wire.Kind]Handler // what can be done
 	Excluded []wire.Kind           // kinds of Handlers that are not declared
 	Observe  Observer              // nil: nobody watches
-	Log      *slog.Logger
-	Now      func() time.Time
+	Log      *slog.Logger          // nil: no log. Gets ids, kinds and counts
+	Now      func() time.Time      // nil: time.Now
 }
 
 // Dispatcher owns instructions. Its methods may be called from any goroutine;
@@ -80,6 +80,12 @@ func New(c Config) *Dispatcher {
 	}
 	if d.observe == nil {
 		d.observe = nobody{}
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if d.now == nil {
+		d.now = time.Now
 	}
 	for _, k := range wire.Kinds() {
 		h := c.Handlers[k]

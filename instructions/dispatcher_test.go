@@ -460,11 +460,13 @@ func TestWaitingBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, handlers{wire.KindExec: untilStopped})
 		b.d.SetMaxInflight(1)
-		large := `{"command":"` + strings.Repeat("x", 1<<20-100) + `"}`
+		large := map[string]string{"LARGE": strings.Repeat("x", 1<<20-100)}
 		refused := 0
 		for i := range 40 {
 			id := fmt.Sprint(i)
-			b.d.Instruct(ask(id, wire.KindExec, large))
+			in := ask(id, wire.KindExec, aCommand)
+			in.ShellEnv = large
+			b.d.Instruct(in)
 			b.listen()
 			refused += len(b.ear.results[id])
 		}

@@ -23,7 +23,7 @@ type ExecConfig struct {
 	// Workspace is the enrolled workspace root, the working folder of a command
 	// whose instruction names none.
 	Workspace string
-	Log       *slog.Logger
+	Log       *slog.Logger // nil: no log. Gets ids and pids, never a command's text
 }
 
 // Exec returns the handler of exec and execStream. To this executor they are the
@@ -33,6 +33,9 @@ type ExecConfig struct {
 // within a second; then it is ended, and the outcome says how the shell ended.
 func Exec(c ExecConfig) Handler {
 	c.Env = WithoutSecrets(c.Env)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	return func(ctx context.Context, call *Call) wire.Outcome {
 		spec, refusal := c.spec(call)
 		if refusal != nil {
@@ -70,6 +73,9 @@ func (c *ExecConfig) spec(call *Call) (process.Spec, wire.Outcome) {
 	shell, err := FindShell(c.Shell, c.Env)
 	if err != nil {
 		return process.Spec{}, wire.Failf(wire.CodeShellUnavailable, "%s: the command never started: %v", in.Kind, err)
+	}
+	if strings.HasPrefix(command, "-") || strings.HasPrefix(command, "+") {
+		command = " " + command // else the shell takes it for an option
 	}
 	return process.Spec{InstructionID: in.InstructionID, Shell: shell, Command: command, Env: env, Dir: dir}, nil
 }

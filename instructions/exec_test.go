@@ -262,9 +262,9 @@ func TestWhatIsNotKnownToBeDeadIsNotCalledDead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			b, f := withFake(t, func(p *proc) int { <-release; return 0 })
+			f.survivors = []int{4711, 4712}
 			b.d.Instruct(askWithin("x", wire.KindExec, aCommand, time.Minute))
 			synctest.Wait()
-			f.last.survivors = []int{4711, 4712}
 			if by == "cancel" {
 				b.d.Cancel("x")
 			} else {
