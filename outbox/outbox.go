@@ -187,7 +187,7 @@ type note struct {
 }
 
 func (o *Outbox) note(level slog.Level, msg, id string, attrs ...slog.Attr) {
-	o.notes = append(o.notes, note{level, msg, append(attrs, slog.String("instruction", id))})
+	o.notes = append(o.notes, note{level, msg, append(attrs, slog.String("instruction", shorten(id)))})
 }
 
 // unlock releases mu, then writes the log records collected under it.

@@ -30,7 +30,7 @@ func (o *Outbox) Next(dst []byte) (frame []byte, ok bool) {
 		frame, err := o.speak(l, dst)
 		if err != nil {
 			// Only an id that no frame can hold comes here.
-			o.note(slog.LevelError, "instruction given up: it fits no frame", shorten(l.id), slog.Any("err", err))
+			o.note(slog.LevelError, "instruction given up: it fits no frame", l.id, slog.Any("err", err))
 			o.stats.GivenUp++
 			o.remove(l, ErrDropped)
 			o.grant()
