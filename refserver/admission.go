@@ -142,6 +142,9 @@ func (k *socket) activate(v Violation) {
 	k.acked = true
 	for _, c := range k.device.inflight {
 		c.deliverCancel()
+		if w := c.watermark(); w > c.told { // delivered meanwhile
+			k.ack(c.id, w)
+		}
 	}
 	k.s.pump(k.device)
 	k.s.announce()

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,8 +234,13 @@ func TestHeartbeatsAreChecked(t *testing.T) {
 
 func TestFramesNeverCarryContentIntoTheRecord(t *testing.T) {
 	const secret = "TOP-SECRET"
-	var seen []string
+	var (
+		mu   sync.Mutex // the directions trace from goroutines of their own
+		seen []string
+	)
 	simulate(t, refserver.Config{Trace: func(d refserver.Direction, f refserver.Frame, raw []byte) {
+		mu.Lock()
+		defer mu.Unlock()
 		seen = append(seen, fmt.Sprintf("%s %+v", d, f))
 	}}, func(w *world) {
 		k, call := w.started(refserver.Dispatch{})
@@ -244,6 +250,8 @@ func TestFramesNeverCarryContentIntoTheRecord(t *testing.T) {
 		k.text(`{"t":"` + secret + `"}`)
 		k.text(`{"t":"goodbye","gen":"1","reason":"` + secret + `"}`)
 		w.violated(refserver.ChunkChanged, refserver.UnknownType, refserver.BadShape)
+		mu.Lock()
+		defer mu.Unlock()
 		for _, v := range w.s.Audit() {
 			seen = append(seen, v.String())
 		}

@@ -45,6 +45,7 @@ type Call struct {
 	pendingBytes int
 	delivering   bool  // Deliver is running
 	delivered    int64 // the first streamSeq not yet delivered
+	told         int64 // the watermark that the latest helloAck carried
 	muted        bool  // deliver nothing more
 	wake         chan struct{}
 
@@ -75,7 +76,8 @@ func (c *Call) State() wire.InstructionState {
 	return c.state
 }
 
-// Watermark is the highest streamSeq accepted in order; -1: none.
+// Watermark is what the last chunkAck carried or could have: the highest
+// streamSeq taken in order (with AckDelivered: and delivered); -1: none.
 func (c *Call) Watermark() int64 {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

@@ -110,7 +110,8 @@ func (k *socket) accept(h *wire.Hello) {
 		Gen: k.gen, PendingInstructions: idsOf(d.inflight), ChunkWatermarks: map[string]int64{}}
 	for _, c := range d.inflight {
 		k.listed[c.id] = true
-		ack.ChunkWatermarks[c.id] = c.watermark()
+		c.told = c.watermark()
+		ack.ChunkWatermarks[c.id] = c.told
 	}
 	k.send(ack)
 	s.announce()

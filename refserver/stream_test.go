@@ -375,6 +375,27 @@ func TestAckDeliveredHoldsTheAckUntilTheConsumerTookIt(t *testing.T) {
 	})
 }
 
+func TestWhatWasDeliveredDuringTheFenceIsAckedAfterIt(t *testing.T) {
+	simulate(t, refserver.Config{}, func(w *world) {
+		next := make(chan struct{})
+		what := patient
+		what.AckDelivered, what.Deliver = true, func(wire.ChunkKind, []byte) error { <-next; return nil }
+		k, call := w.started(what)
+		k.stdout(call.ID(), 0, "x")
+		k.silent()
+		k.cutOff()
+		k = w.dial()
+		if ack := k.handshake(epochA); ack.ChunkWatermarks[call.ID()] != -1 {
+			w.t.Fatalf("%+v", ack)
+		}
+		next <- struct{}{}
+		k.silent()
+		k.send(&wire.GenerationAck{Gen: k.gen})
+		k.acked(0)
+		k.finish(call)
+	})
+}
+
 func TestAConsumerThatFailsCancelsTheCommand(t *testing.T) {
 	simulate(t, refserver.Config{}, func(w *world) {
 		broken := errors.New("disk full")
