@@ -65,6 +65,9 @@ func (s *Stage) appendOnce(dir *posix.Dir, name string, direct bool) error {
 	if err := replaceable(old, dir, name); err != nil {
 		return err
 	}
+	if now, err := posix.StatFd(s.own.FD); err != nil || now.Size == 0 {
+		return err // nothing to append
+	}
 	reader, err := posix.Reopen(s.p.calls, old.FD, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		direct = true // a file that can be written but not read
@@ -185,7 +188,7 @@ func (p *Placer) copyAll(dst, src int) error {
 
 func (s *Stage) appendDirect(old *posix.Object, path string) error {
 	st, err := posix.StatFd(s.own.FD)
-	if err != nil || st.Size == 0 {
+	if err != nil {
 		return err
 	}
 	if st.Size > oneWrite {
