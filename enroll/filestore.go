@@ -32,7 +32,7 @@ func (fileStore) Name() string { return StoreFile }
 
 // trouble makes the store's error; a context that ended is told as such.
 func (fileStore) trouble(ctx context.Context, doing string, kind KeyTrouble, path string, err error) error {
-	if ctx.Err() != nil {
+	if gaveUp(ctx) {
 		return context.Cause(ctx)
 	}
 	return &KeyError{Store: StoreFile, Doing: doing, Trouble: kind, Path: path, Err: withoutPath(err)}
@@ -159,6 +159,10 @@ func decodeSeed(text []byte, ref KeyRef) (handshake.PrivateKey, KeyTrouble) {
 // onTime runs do, which cannot be interrupted, and waits for it no longer than
 // keyDeadline. What outlasts that is left to end by itself.
 func onTime[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	if ctx.Err() != nil {
+		var none T
+		return none, ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(ctx, keyDeadline)
 	defer cancel()
 	type result struct {

@@ -95,7 +95,7 @@ func (k *keychain) ask(ctx context.Context, doing string, do func() (string, err
 	limited, cancel := context.WithTimeout(ctx, keyDeadline)
 	defer cancel()
 	late := func() error {
-		if ctx.Err() != nil {
+		if gaveUp(ctx) {
 			return context.Cause(ctx)
 		}
 		return &KeyError{Store: StoreKeychain, Doing: doing, Trouble: KeychainSilent}
@@ -142,8 +142,9 @@ func (k *keychain) ask(ctx context.Context, doing string, do func() (string, err
 	case limited.Err() != nil:
 		return "", late()
 	case errors.As(r.err, &trouble):
-		trouble.Doing = doing
-		return "", trouble
+		mine := *trouble
+		mine.Doing = doing
+		return "", &mine
 	case errors.Is(r.err, keyring.ErrNotFound):
 		return "", &KeyError{Store: StoreKeychain, Doing: doing, Trouble: KeyMissing}
 	}

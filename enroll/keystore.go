@@ -26,8 +26,9 @@ type KeyRef struct {
 	Public handshake.PublicKey
 }
 
-// KeyStore keeps private keys at rest. Every call ends within 3 s, and every
-// error of it is a *KeyError or the context's.
+// KeyStore keeps private keys at rest. Every call ends within 3 s, or at the
+// context's deadline if that is earlier, and every error of it is a *KeyError,
+// or the cause for which the context was cancelled.
 type KeyStore interface {
 	// Name is StoreFile or StoreKeychain.
 	Name() string
@@ -147,6 +148,9 @@ func (e *KeyError) Advice() string {
 	return "Look at the keychain with its own program." + orFile
 }
 
+// gaveUp reports whether the caller left, as opposed to time running out.
+func gaveUp(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
 // Stores are the key stores of this machine.
 type Stores struct {
 	File     KeyStore
@@ -206,7 +210,7 @@ func (s Stores) place(ctx context.Context, want string, ref KeyRef, key handshak
 		return StoreKeychain, "the keychain of this session works", nil
 	}
 	var trouble *KeyError
-	if !errors.As(err, &trouble) || ctx.Err() != nil {
+	if !errors.As(err, &trouble) || gaveUp(ctx) {
 		return "", "", err
 	}
 	return StoreFile, trouble.what(), put(s.File)
