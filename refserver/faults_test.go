@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -174,6 +176,23 @@ func TestCloseSettlesEverythingAndRefusesMore(t *testing.T) {
 		}
 		if err := w.s.WaitActive(t.Context(), w.device); !errors.Is(err, refserver.ErrClosed) {
 			t.Fatalf("%v", err)
+		}
+	})
+}
+
+func TestAPeerThatNeverReadsHoldsUpNothing(t *testing.T) {
+	simulate(t, refserver.Config{}, func(w *world) {
+		deaf, _, err := websocket.Dial(w.t.Context(), "ws://refserver.invalid"+wire.WSPath, &websocket.DialOptions{HTTPClient: w.net.http()})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer deaf.CloseNow()
+		synctest.Wait() // the challenge is stuck in its write
+		k, call := w.started(patient)
+		k.finish(call)
+		start := time.Now()
+		if err := w.s.Close(); err != nil || time.Since(start) > 10*time.Second {
+			w.t.Fatalf("Close took %v: %v", time.Since(start), err)
 		}
 	})
 }

@@ -94,8 +94,8 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.end(k)
 	s.mu.Unlock()
+	k.cancel() // a write to a peer that no longer reads ends here
 	<-writerDone
-	k.cancel()
 	_ = ws.CloseNow() // already closed in most cases
 }
 
