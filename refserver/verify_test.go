@@ -38,29 +38,6 @@ func TestTheSignedBytesAreThePublishedVector(t *testing.T) {
 	}
 }
 
-func TestASignatureOverAnyOtherByteIsRefused(t *testing.T) {
-	payload := vectorBytes(t)
-	key := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32))
-	pub := key.Public().(ed25519.PublicKey)
-	holds := func(signed []byte) bool {
-		return signatureHolds(&wire.Hello{ProtocolVersion: 1, DeviceID: vectorDevice, Epoch: vectorEpoch,
-			SignatureB64: base64.StdEncoding.EncodeToString(ed25519.Sign(key, signed))}, vectorNonce, pub)
-	}
-	if !holds(payload) {
-		t.Fatal("the true signature was refused")
-	}
-	for i := range payload {
-		payload[i] ^= 1
-		if holds(payload) {
-			t.Errorf("byte %d flipped: accepted", i)
-		}
-		payload[i] ^= 1
-	}
-	if holds(payload[:101]) || holds(append(payload[:102:102], 0)) {
-		t.Error("a shorter or longer text was accepted")
-	}
-}
-
 func TestSignaturesAreCanonicalBase64Of64Bytes(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
 	pub := key.Public().(ed25519.PublicKey)
@@ -71,37 +48,6 @@ func TestSignaturesAreCanonicalBase64Of64Bytes(t *testing.T) {
 	} {
 		if signatureHolds(&wire.Hello{ProtocolVersion: 1, DeviceID: vectorDevice, Epoch: vectorEpoch, SignatureB64: s}, vectorNonce, pub) {
 			t.Errorf("%s: accepted", name)
-		}
-	}
-}
-
-func TestEpochsAreJudgedBySpelling(t *testing.T) {
-	for _, c := range []struct {
-		name, epoch string
-		ok          bool
-	}{
-		{"the vector's", vectorEpoch, true},
-		{"Z last", "01J8ZQ4T9X7M3K5N6P8R0S2V4Z", true},
-		{"7 first", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", true},
-		{"all zeros", "00000000000000000000000000", true},
-		{"lower case", "01j8zq4t9x7m3k5n6p8r0s2v4w", false},
-		{"8 first", "81J8ZQ4T9X7M3K5N6P8R0S2V4W", false},
-		{"A first", "A1J8ZQ4T9X7M3K5N6P8R0S2V4W", false},
-		{"Z first", "Z1J8ZQ4T9X7M3K5N6P8R0S2V4W", false},
-		{"25", vectorEpoch[:25], false},
-		{"27", vectorEpoch + "0", false},
-		{"I", "01J8ZQ4T9X7M3K5N6P8R0S2V4I", false},
-		{"L", "01J8ZQ4T9X7M3K5N6P8R0S2V4L", false},
-		{"O", "01J8ZQ4T9X7M3K5N6P8R0S2V4O", false},
-		{"U", "01J8ZQ4T9X7M3K5N6P8R0S2V4U", false},
-		{"empty", "", false},
-	} {
-		b, ok := decodeULID(c.epoch)
-		if ok != c.ok {
-			t.Errorf("%s: accepted %t", c.name, ok)
-		}
-		if ok && encodeULID(b) != c.epoch {
-			t.Errorf("%s: %s comes back as %s", c.name, c.epoch, encodeULID(b))
 		}
 	}
 }
