@@ -52,7 +52,7 @@ func (dir inFolder) entries(t *testing.T) []files.Entry {
 
 func TestKilledInTheMiddleOfAWrite(t *testing.T) {
 	size := long(8<<20, 64<<20)
-	for round := range long(8, 200) {
+	for round := range long(20, 200) {
 		dir, store := quick(t), t.TempDir()
 		cmd := another("writer", dir, store, fmt.Sprint(size))
 		out, err := cmd.StdoutPipe()

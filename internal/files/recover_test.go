@@ -219,20 +219,23 @@ func recovered(t *testing.T, j *journal) {
 
 func TestAForgedEntryHarmsNothing(t *testing.T) {
 	l, dir := newLayer(t, files.Config{}), folder(t)
-	temp := dir + "/.sema-" + strings.Repeat("0a", 16) + ".tmp"
+	name := ".sema-" + strings.Repeat("0a", 16) + ".tmp"
+	temp := dir + "/" + name
 	r := mustPut(t, l, dir+"/f", "precious", replace)
 	mustPut(t, l, dir+"/g", "precious", replace)
 	must(t, os.Symlink(dir, dir+"/link"))
 	must(t, os.Mkdir(temp, 0o755))
 	for _, e := range []files.Entry{
 		{},
-		{Target: dir + "/g", Temp: dir + "/f", Ours: r.FileID},
-		{Target: dir + "/g", Temp: dir + "/f"},
-		{Target: dir + "/g", Temp: temp},
-		{Target: "g", Temp: "f"},
-		{Target: dir + "/g", Temp: dir + "/link/" + temp[len(dir)+1:]},
-		{Target: dir + "/g", Temp: dir + "/missing/" + temp[len(dir)+1:], Ours: "1.2"},
-		{Target: dir + "/g", Temp: dir + "/f/" + temp[len(dir)+1:], Ours: "1.2"},
+		{Target: dir + "/g", Temp: "f", Ours: r.FileID},
+		{Target: dir + "/g", Temp: "f"},
+		{Target: dir + "/g", Temp: name},
+		{Target: dir + "/g", Temp: "../" + name},
+		{Target: "g", Temp: name},
+		{Target: "/", Temp: name},
+		{Target: dir + "/link/g", Temp: name},
+		{Target: dir + "/missing/g", Temp: name, Ours: "1.2"},
+		{Target: dir + "/f/g", Temp: name, Ours: "1.2"},
 	} {
 		if did, err := l.Recover(context.Background(), e); did != "" || err != nil {
 			t.Errorf("%+v: %q, %v", e, did, err)
@@ -271,5 +274,45 @@ func writer() {
 		if _, err := put(l, dir+"/f", string(written(i, size)), s); err != nil {
 			panic(err)
 		}
+	}
+}
+
+// A stage is above folders that are missing; when the step comes, someone else has
+// made them and put a file there.
+func TestAFolderThatCameToBeMeanwhile(t *testing.T) {
+	for name, calls := range systems() {
+		t.Run(name, func(t *testing.T) {
+			j := &journal{}
+			l, dir := newLayer(t, files.Config{Calls: calls, Journal: j}), folder(t)
+			for i, s := range []step{replace, guarded(files.Expect{CanonicalPath: dir + "/1/b/f"}), appendTo} {
+				if calls, ok := calls.(without); ok && calls.exchange && i == 1 {
+					continue
+				}
+				path := fmt.Sprintf("%s/%d/b/f", dir, i)
+				d, err := l.Draft(path)
+				must(t, err)
+				_, err = d.Write([]byte("mine"))
+				must(t, err)
+				must(t, os.MkdirAll(path[:len(path)-2], 0o755))
+				write(t, path, "old", 0o640)
+				_, err = s(context.Background(), d)
+				must(t, err)
+				d.Discard()
+				want := "mine"
+				if i == 2 {
+					want = "oldmine"
+				}
+				wantContent(t, path, want)
+				wantNames(t, path[:len(path)-2], "f")
+				if st, err := os.Stat(path); err != nil || st.Mode() != 0o640 {
+					t.Errorf("%v, %v", st.Mode(), err)
+				}
+				must(t, os.RemoveAll(fmt.Sprintf("%s/%d", dir, i)))
+			}
+			wantNames(t, dir)
+			if n := j.open(); n != 0 {
+				t.Errorf("%d entries left in the journal", n)
+			}
+		})
 	}
 }

@@ -74,7 +74,7 @@ func (s *Stage) createStep(dir *posix.Dir, name string) error {
 func (s *Stage) haveName(dir *posix.Dir, name, expected string) error {
 	s.target = dir.Join(name)
 	if s.name != "" {
-		return s.record(s.named.Join(s.name), expected)
+		return s.moveName(dir, expected)
 	}
 	if err := s.takeName(dir, expected); err != nil {
 		return err
@@ -86,5 +86,34 @@ func (s *Stage) haveName(dir *posix.Dir, name, expected string) error {
 		}
 		return err
 	}
+	return nil
+}
+
+// moveName makes sure that a temporary name is in the target's folder.
+func (s *Stage) moveName(dir *posix.Dir, expected string) error {
+	here, err := posix.StatFd(s.named.FD)
+	if err != nil {
+		return err
+	}
+	there, err := posix.StatFd(dir.FD)
+	if err != nil {
+		return err
+	}
+	if here.Same(there) {
+		return s.record(s.named, s.name, expected)
+	}
+	// Both names are in the journal until one of them is gone.
+	was := Stage{p: s.p, name: s.name, named: s.named, forget: s.forget}
+	s.name, s.named, s.forget = "", nil, nil
+	err = s.takeName(dir, expected)
+	if err == nil {
+		err = s.p.calls.Rename(was.named.FD, was.name, dir.FD, s.name)
+	}
+	if err != nil {
+		s.dropName()
+		s.name, s.named, s.forget = was.name, was.named, was.forget
+		return err
+	}
+	was.dropName()
 	return nil
 }

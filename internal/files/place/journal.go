@@ -3,7 +3,7 @@ package place
 // Entry is what a crash in the middle of a step would leave unsaid.
 type Entry struct {
 	Target   string `json:"target"`             // real path of what is to be replaced or made
-	Temp     string `json:"temp"`               // real path of the temporary name
+	Temp     string `json:"temp"`               // temporary name, in the target's folder
 	Ours     string `json:"ours,omitempty"`     // file id of the object made here; "": not made yet
 	Expected string `json:"expected,omitempty"` // file id of the object that may be replaced
 }

@@ -22,20 +22,20 @@ import (
 // now, it is kept beside it under a name that can be seen. Whatever an entry says,
 // nothing is touched but what has the form of a temporary name of this package.
 func (p *Placer) Recover(ctx context.Context, e Entry) (did string, err error) {
-	if !path.IsAbs(e.Temp) || !path.IsAbs(e.Target) || !isTempName(path.Base(e.Temp)) {
+	if !path.IsAbs(e.Target) || e.Target == "/" || !isTempName(e.Temp) {
 		return "", nil // none of ours
 	}
-	home, err := posix.OpenDirNoLinks(p.calls, path.Dir(e.Temp))
+	dir, err := posix.OpenDirNoLinks(p.calls, path.Dir(e.Target))
 	if gone(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", posix.Wrap("tidy up in", path.Dir(e.Temp), err)
+		return "", posix.Wrap("tidy up in", path.Dir(e.Target), err)
 	}
-	defer home.Close()
-	r := recovery{p: p, e: e, home: home, temp: path.Base(e.Temp), name: path.Base(e.Target)}
+	defer dir.Close()
+	r := recovery{p: p, e: e, dir: dir, name: path.Base(e.Target)}
 	did, err = r.run(ctx)
-	return did, posix.Wrap("tidy up", e.Temp, err)
+	return did, posix.Wrap("tidy up", dir.Join(e.Temp), err)
 }
 
 func gone(err error) bool {
@@ -43,20 +43,20 @@ func gone(err error) bool {
 }
 
 type recovery struct {
-	p          *Placer
-	e          Entry
-	home       *posix.Dir
-	temp, name string
+	p    *Placer
+	e    Entry
+	dir  *posix.Dir
+	name string // of the target
 }
 
 func (r *recovery) run(ctx context.Context) (string, error) {
-	unlock, err := lockFolder(ctx, r.p.calls, r.home)
+	unlock, err := lockFolder(ctx, r.p.calls, r.dir)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 	for {
-		left, err := r.p.look(r.home, r.temp)
+		left, err := r.p.look(r.dir, r.e.Temp)
 		if err != nil || left == nil {
 			return "", err
 		}
@@ -81,17 +81,12 @@ func (r *recovery) settle(left *posix.Object) (string, error) {
 	case r.e.Expected != "" && left.Is(r.p.calls, r.e.Expected):
 		return "finished a write: removed the replaced file", r.remove()
 	}
-	dir, err := posix.OpenDirNoLinks(r.p.calls, path.Dir(r.e.Target))
-	if err != nil {
-		return "", err
-	}
-	defer dir.Close()
-	there, err := r.p.look(dir, r.name)
+	there, err := r.p.look(r.dir, r.name)
 	if err != nil {
 		return "", err
 	}
 	if there == nil {
-		err := r.p.calls.RenameNew(r.home.FD, r.temp, dir.FD, r.name)
+		err := r.p.calls.RenameNew(r.dir.FD, r.e.Temp, r.dir.FD, r.name)
 		if errors.Is(err, unix.EEXIST) {
 			return "", errAgain
 		}
@@ -99,7 +94,7 @@ func (r *recovery) settle(left *posix.Object) (string, error) {
 	}
 	defer there.Close()
 	if there.Is(r.p.calls, r.e.Ours) {
-		err := r.p.calls.Exchange(r.home.FD, r.temp, dir.FD, r.name)
+		err := r.p.calls.Exchange(r.dir.FD, r.e.Temp, r.dir.FD, r.name)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return "", err
 		}
@@ -109,13 +104,13 @@ func (r *recovery) settle(left *posix.Object) (string, error) {
 		}
 		return "put a file back in its place", nil
 	}
-	return r.keepBeside(dir)
+	return r.keepBeside()
 }
 
-func (r *recovery) remove() error { return unix.Unlinkat(r.home.FD, r.temp, 0) }
+func (r *recovery) remove() error { return unix.Unlinkat(r.dir.FD, r.e.Temp, 0) }
 
 func (r *recovery) removeOurs() error {
-	out, err := r.p.look(r.home, r.temp)
+	out, err := r.p.look(r.dir, r.e.Temp)
 	if err != nil {
 		return err
 	}
@@ -130,13 +125,13 @@ func (r *recovery) removeOurs() error {
 }
 
 // keepBeside is for two objects of others that claim one place.
-func (r *recovery) keepBeside(dir *posix.Dir) (string, error) {
+func (r *recovery) keepBeside() (string, error) {
 	for n := 1; ; n++ {
 		beside := fmt.Sprintf("%s.recovered-%d", r.name, n)
-		err := r.p.calls.RenameNew(r.home.FD, r.temp, dir.FD, beside)
+		err := r.p.calls.RenameNew(r.dir.FD, r.e.Temp, r.dir.FD, beside)
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}
-		return fmt.Sprintf("kept a file as %q: another is in its place", dir.Join(beside)), err
+		return fmt.Sprintf("kept a file as %q: another is in its place", r.dir.Join(beside)), err
 	}
 }

@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"os"
+	"path"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -87,7 +88,7 @@ func (s *Stage) takeName(dir *posix.Dir, expected string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.record(dir.Join(name), expected); err != nil {
+	if err := s.record(dir, name, expected); err != nil {
 		own.Close()
 		return err
 	}
@@ -96,9 +97,10 @@ func (s *Stage) takeName(dir *posix.Dir, expected string) error {
 }
 
 // record puts an entry for the temporary name into the journal, in place of the
-// one that is there.
-func (s *Stage) record(temp, expected string) error {
-	e := Entry{Target: s.target, Temp: temp, Expected: expected}
+// one that is there. The temporary name is always said to be beside its target; a
+// stage above folders that are not made yet is beside where the target would be.
+func (s *Stage) record(dir *posix.Dir, temp, expected string) error {
+	e := Entry{Target: dir.Join(path.Base(s.target)), Temp: temp, Expected: expected}
 	if s.own != nil {
 		e.Ours = s.own.FileID(s.p.calls)
 	}
