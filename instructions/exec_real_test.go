@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 type machine struct {
 	t   testing.TB
 	d   *Dispatcher
+	o   *outbox.Outbox
 	dir string
 
 	mu      sync.Mutex
@@ -54,6 +55,7 @@ func newMachine(t testing.TB) *machine {
 	}
 	m := &machine{t: t, dir: dir, ear: newEar(), arrived: map[string]time.Time{}, news: make(chan struct{})}
 	o := outbox.New(outbox.Config{Log: log})
+	m.o = o
 	o.Resume("1", nil, nil)
 	h := Exec(ExecConfig{Control: control, Workspace: dir, Env: os.Environ(), Log: log})
 	m.d = New(Config{Outbox: o, Handlers: handlers{wire.KindExec: h, wire.KindExecStream: h}, Log: log, Now: time.Now})
@@ -285,6 +287,31 @@ func TestRealCancelEndsTheWholeTree(t *testing.T) {
 			t.Errorf("last words %q", words)
 		}
 	}
+}
+
+func TestRealCancelWhileNobodyListens(t *testing.T) {
+	m := newMachine(t)
+	m.mu.Lock() // the ear is closed
+	defer m.mu.Unlock()
+	within := func(what string, limit time.Duration, ok func() bool) {
+		t.Helper()
+		for start := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+			if time.Since(start) > limit {
+				t.Fatalf("%s: not within %v", what, limit)
+			}
+		}
+	}
+	for i := range 8 {
+		m.start(fmt.Sprint(i), "yes 'print without end'")
+	}
+	within("all are held back", time.Minute, func() bool { return m.o.Stats().Waiting == 8 })
+	if held := m.o.Stats().PeakBytes; held > 8<<20 {
+		t.Errorf("%d bytes are held for eight commands", held)
+	}
+	for i := range 8 {
+		m.d.Cancel(fmt.Sprint(i))
+	}
+	within("all are cancelled", sizeOfRealTests*time.Second, func() bool { return len(m.d.Inflight()) == 0 })
 }
 
 func TestRealTimeout(t *testing.T) {

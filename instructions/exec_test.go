@@ -242,9 +242,9 @@ func TestCancelAndTimeoutEndTheWholeCommand(t *testing.T) {
 						go b.d.Abort(t.Context())
 					}
 					if row.after > 0 {
-						time.Sleep(row.after - 1)
+						time.Sleep(row.after - time.Nanosecond)
 						b.unanswered("x")
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 					}
 					b.failed("x", want, row.stdout)
 					if !closed(f.last.gone) {

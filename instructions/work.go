@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/outbox"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -271,7 +272,7 @@ func (w *work) begin(ctx context.Context) error {
 func (w *work) begun() bool {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	return !w.started.IsZero()
+	return !w.started.IsZero() && !fault.On("instructions: what began is called not started")
 }
 
 // endedProcesses implements gate.

@@ -184,3 +184,19 @@ func TestParseMode(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("A=1\x00B=two\nlines\x00\n"))
+	f.Add([]byte("=\x00A\x00"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		vars, err := parse(text)
+		if (err == nil) != (len(vars) > 0) {
+			t.Fatalf("%d variables and %v", len(vars), err)
+		}
+		for _, v := range vars {
+			if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.Contains(v, "\x00") {
+				t.Fatalf("no process can be given %q", v)
+			}
+		}
+	})
+}
