@@ -46,7 +46,8 @@ func (c *command) openPipes() (ends []int, err error) {
 			return ends, fmt.Errorf("pipe: %w", err)
 		}
 		ends = append(ends, fds[1])
-		if *p.pipe, err = newOutputPipe(fds[0], p.name); err != nil {
+		_ = unix.SetNonblock(fds[0], true) // of the read end alone
+		if *p.pipe, err = newOutputPipe(os.NewFile(uintptr(fds[0]), p.name)); err != nil {
 			c.closePipes()
 			return ends, err
 		}
@@ -141,11 +142,10 @@ func (c *command) follow() {
 			"instruction", c.recorded.InstructionID, "pid", l.pid)
 		select {
 		case <-l.over:
-			gone = true
 		case <-l.keeper.gone:
 			// Both were killed. What still carries the marker can be found.
-			c.err = ErrLost
 			if !exited {
+				c.err = ErrLost
 				close(c.exited)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), closeQuarters)
@@ -155,13 +155,13 @@ func (c *command) follow() {
 			c.control.forget(c)
 			return
 		}
-		if ws, ok := l.statuses[c.shell]; !exited && ok {
-			c.code = exitCode(ws)
-		} else if !exited {
-			c.err = ErrLost
-		}
 		c.ended = len(l.statuses)
 		if !exited {
+			if ws, ok := l.statuses[c.shell]; ok {
+				c.code = exitCode(ws)
+			} else {
+				c.err = ErrLost
+			}
 			close(c.exited)
 		}
 	}

@@ -84,7 +84,7 @@ func (k *keeper) obey(m message) {
 func (k *keeper) reap() (none bool) {
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG|syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
@@ -95,6 +95,12 @@ func (k *keeper) reap() (none bool) {
 			return true
 		case pid == 0:
 			return false
+		case ws.Stopped():
+			// A command stopped its own supervisor. Orphans may stay stopped.
+			if k.supervisors[pid] {
+				_ = unix.Kill(pid, unix.SIGCONT)
+			}
+			continue
 		}
 		if !k.supervisors[pid] || !ws.Exited() || ws.ExitStatus() != 0 {
 			k.clean = cleanRounds

@@ -17,12 +17,8 @@ type outputPipe struct {
 	raw syscall.RawConn
 }
 
-func newOutputPipe(fd int, name string) (*outputPipe, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("pipe: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
+// newOutputPipe takes over a read end that is not blocking.
+func newOutputPipe(f *os.File) (*outputPipe, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		f.Close()

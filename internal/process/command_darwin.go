@@ -1,0 +1,317 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// command is one command. attend, its one goroutine, owns members and what
+// the closed channels publish.
+type command struct {
+	control        *control
+	recorded       Recorded
+	stdout, stderr *outputPipe
+	process        *os.Process
+	began          uint64
+
+	orders chan time.Duration // to end, with this grace
+	exited chan struct{}
+	gone   chan struct{}
+	code   int
+	err    error
+	ended  map[identity]bool
+
+	mu      sync.Mutex
+	members map[identity]proc // everything seen to belong to the command
+
+	release sync.Once
+}
+
+// largeCommand goes to the shell through a file: all arguments and variables
+// together may have 1 MiB.
+const largeCommand = 256 << 10
+
+func startCommand(c *control, s *Spec, recorded Recorded) (*command, error) {
+	cmd := &command{
+		control: c, recorded: recorded, began: uint64(time.Now().Add(-time.Second).UnixMicro()),
+		orders: make(chan time.Duration), exited: make(chan struct{}), gone: make(chan struct{}),
+		code: -1, ended: make(map[identity]bool), members: make(map[identity]proc),
+	}
+	files := make([]*os.File, 0, 4)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	fail := func(err error) (*command, error) {
+		cmd.closePipes()
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return fail(&SpawnError{Err: err})
+	}
+	files = append(files, null)
+	for _, pipe := range []**outputPipe{&cmd.stdout, &cmd.stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fail(&SpawnError{Err: err})
+		}
+		files = append(files, w)
+		if *pipe, err = newOutputPipe(r); err != nil {
+			return fail(&SpawnError{Err: err})
+		}
+	}
+	text := s.Command
+	if len(text) > largeCommand {
+		script, err := newScript(text)
+		if err != nil {
+			return fail(&SpawnError{Err: err})
+		}
+		files = append(files, script)
+		text = ". /dev/fd/3"
+	}
+	env := s.environ()
+	cmd.process, err = os.StartProcess(s.Shell, []string{s.Shell, "-c", text}, &os.ProcAttr{
+		Dir: s.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fail(refusal(err, s, env))
+	}
+	return cmd, nil
+}
+
+// newScript is a nameless file with the command; its first words close the
+// descriptor it is read from.
+func newScript(text string) (*os.File, error) {
+	f, err := os.CreateTemp("", "sema-command-")
+	if err != nil {
+		return nil, fmt.Errorf("file for the command: %w", err)
+	}
+	_, err = f.WriteString("exec 3<&-;" + text)
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("file for the command: %w", err)
+	}
+	return f, nil
+}
+
+func refusal(err error, s *Spec, env []string) error {
+	switch {
+	case errors.Is(err, unix.E2BIG):
+		name, _ := largestVariable(env)
+		return &SpawnError{Variable: name, Err: unix.E2BIG}
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, os.ErrPermission), errors.Is(err, unix.ENOEXEC):
+		return fmt.Errorf("%w: %s: %w", ErrShellUnavailable, s.Shell, err)
+	}
+	return &SpawnError{Err: err}
+}
+
+func (c *command) closePipes() {
+	for _, p := range []*outputPipe{c.stdout, c.stderr} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// How often the process table is read while something is left to watch.
+const lookInterval = 25 * time.Millisecond
+
+// attend stays with the command until nothing of it can be found.
+func (c *command) attend() {
+	status := make(chan error, 1)
+	go func() {
+		state, err := c.process.Wait()
+		if err == nil {
+			ws := state.Sys().(syscall.WaitStatus)
+			if c.code = ws.ExitStatus(); ws.Signaled() {
+				c.code = 128 + int(ws.Signal())
+			}
+		}
+		status <- err
+	}()
+	c.look(false)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	exited := false
+	var kill time.Time
+	for {
+		select {
+		case c.err = <-status:
+			exited = true
+			close(c.exited)
+		case grace := <-c.orders:
+			when := time.Now().Add(grace)
+			if kill.IsZero() && grace > 0 {
+				c.signal(exited, unix.SIGTERM, unix.SIGCONT)
+			}
+			if kill.IsZero() || when.Before(kill) {
+				kill = when
+			}
+		case <-timer.C:
+		}
+		if !kill.IsZero() && !time.Now().Before(kill) {
+			c.signal(exited, unix.SIGKILL)
+		}
+		if exited && len(c.look(true)) == 0 {
+			break
+		}
+		if exited || !kill.IsZero() {
+			timer.Reset(lookInterval)
+		}
+	}
+	c.control.forget(c)
+	close(c.gone)
+	c.control.after(c.recorded)
+}
+
+// look finds the live members: the process group, what descends from a known
+// member, and what carries the marker.
+func (c *command) look(exited bool) []proc {
+	all, err := table()
+	if err != nil {
+		return nil
+	}
+	marker := Marker + "=" + c.recorded.InstructionID
+	shell := c.process.Pid
+	_, reused := all[shell]
+	reused = reused && exited // then the group is not ours either
+	line := lineOf(all)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range all {
+		if line[p.pid] || p.start < c.began {
+			continue
+		}
+		if p.group == shell && !reused || p.pid == shell && !exited || carries(p.pid, marker) {
+			c.members[p.identity] = p
+		}
+	}
+	below(all, c.members)
+	var live []proc
+	for id := range c.members {
+		if p, ok := all[id.pid]; ok && p.start == id.start && !p.zombie {
+			live = append(live, p)
+		} else if !ok || p.start != id.start {
+			delete(c.members, id)
+		}
+	}
+	return live
+}
+
+func (c *command) signal(exited bool, signals ...unix.Signal) {
+	live := c.look(exited)
+	slices.SortFunc(live, func(a, b proc) int { return a.pid - b.pid })
+	for _, p := range live {
+		if exited {
+			c.ended[p.identity] = true
+		}
+		signalAgain(p, signals...)
+	}
+}
+
+func (c *command) isExited() bool {
+	select {
+	case <-c.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// Stdout implements Command.
+func (c *command) Stdout() Pipe { return c.stdout }
+
+// Stderr implements Command.
+func (c *command) Stderr() Pipe { return c.stderr }
+
+// Exited implements Command.
+func (c *command) Exited() <-chan struct{} { return c.exited }
+
+// Gone implements Command.
+func (c *command) Gone() <-chan struct{} { return c.gone }
+
+// ExitCode implements Command.
+func (c *command) ExitCode() int {
+	if !c.isExited() {
+		return -1
+	}
+	return c.code
+}
+
+// Err implements Command.
+func (c *command) Err() error {
+	if !c.isExited() {
+		return nil
+	}
+	return c.err
+}
+
+// Ended implements Command.
+func (c *command) Ended() int {
+	select {
+	case <-c.gone:
+		return len(c.ended)
+	default:
+		return 0
+	}
+}
+
+// Leftovers implements Command.
+func (c *command) Leftovers() (n int) {
+	for _, p := range c.look(c.isExited()) {
+		if p.pid != c.process.Pid {
+			n++
+		}
+	}
+	return n
+}
+
+// order hands attend an order to end; it takes it unless all is over.
+func (c *command) order(grace time.Duration) {
+	select {
+	case c.orders <- max(grace, 0):
+	case <-c.gone:
+	}
+}
+
+// End implements Command.
+func (c *command) End(ctx context.Context, grace time.Duration) error {
+	c.order(grace)
+	limit := time.NewTimer(max(grace, 0) + closeQuarters)
+	defer limit.Stop()
+	select {
+	case <-c.gone:
+		return nil
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	e := &SurvivorsError{}
+	pids := make(map[int]bool)
+	for _, p := range c.look(c.isExited()) {
+		pids[p.pid] = true
+	}
+	e.PIDs = slices.Sorted(maps.Keys(pids))
+	return e
+}
+
+// Release implements Command.
+func (c *command) Release() {
+	c.release.Do(func() {
+		c.closePipes()
+		c.order(0)
+	})
+}
