@@ -40,16 +40,27 @@ func TestFindShell(t *testing.T) {
 	if got, err := FindShell(bash, nil); got != bash || err != nil {
 		t.Errorf("the chosen shell: %q, %v", got, err)
 	}
+	t.Chdir(dir)
+	if got, err := FindShell("./bash", nil); err != nil || !filepath.IsAbs(got) {
+		t.Errorf("a relative path: %q, %v; want an absolute one", got, err)
+	}
 	for _, bad := range []string{filepath.Join(dir, "missing"), dir, plain} {
 		if got, err := FindShell(bad, nil); err == nil || !strings.Contains(err.Error(), bad) {
 			t.Errorf("FindShell(%q) = %q, %v; want an error that names it", bad, got, err)
 		}
 	}
+	env := []string{"PATH=relative::" + dir}
+	if got, err := FindShell("bash", env); got != bash || err != nil {
+		t.Errorf("a bare name: %q, %v; want %q", got, err, bash)
+	}
+	if got, err := FindShell("plain", env); err == nil {
+		t.Errorf("a file that cannot be run: %q", got)
+	}
 	want := bash
 	if executable("/bin/bash") == nil {
 		want = "/bin/bash"
 	}
-	if got, err := FindShell("", []string{"PATH=relative::" + dir}); got != want || err != nil {
+	if got, err := FindShell("", env); got != want || err != nil {
 		t.Errorf("FindShell = %q, %v; want %q", got, err, want)
 	}
 }
