@@ -1,0 +1,145 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestShellsEndIsNotThePipesEnd(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	s := spec("sleep 300 & echo hi")
+	cmd, err := c.Start(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Release()
+	within(t, 5*time.Second, "the shell's end", cmd.Exited())
+	if n := cmd.Leftovers(); n != 1 {
+		t.Errorf("%d leftovers, want the sleeper", n)
+	}
+	b := make([]byte, 100)
+	if n, err := cmd.Stdout().ReadAvailable(b); string(b[:n]) != "hi\n" || err != nil {
+		t.Errorf("read %q, %v", b[:n], err)
+	}
+	if _, err := cmd.Stdout().ReadAvailable(b); !errors.Is(err, ErrWouldBlock) {
+		t.Errorf("read of a held pipe: %v", err)
+	}
+	if err := cmd.Stdout().SetReadDeadline(time.Now().Add(5 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.Stdout().Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read with a deadline: %v", err)
+	}
+	if err := cmd.End(context.Background(), 100*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.Stdout().ReadAvailable(b); !errors.Is(err, io.EOF) {
+		t.Errorf("read after the end: %v", err)
+	}
+	if cmd.ExitCode() != 0 || cmd.Ended() != 1 || cmd.Leftovers() != 0 {
+		t.Errorf("exit code %d, ended %d, leftovers %d", cmd.ExitCode(), cmd.Ended(), cmd.Leftovers())
+	}
+}
+
+func TestEndLetsAShellSayGoodbye(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	for _, command := range []string{
+		"trap 'echo bye; exit 7' TERM; echo up; sleep 99 & wait",
+		"trap 'echo bye; exit 7' TERM; echo up; kill -STOP $$; sleep 99 & wait",
+	} {
+		cmd, err := c.Start(context.Background(), spec(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Release()
+		b := make([]byte, 3)
+		if _, err := io.ReadFull(cmd.Stdout(), b); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.End(context.Background(), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := io.ReadAll(cmd.Stdout())
+		if string(out) != "bye\n" || cmd.ExitCode() != 7 {
+			t.Errorf("%s: said %q, exit code %d", command, out, cmd.ExitCode())
+		}
+	}
+}
+
+func TestCommandThatKillsItsSupervisorIsReportedHonestly(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	for range 10 {
+		cmd, err := c.Start(context.Background(), spec("kill -9 $PPID; sleep 300"))
+		if errors.Is(err, ErrLost) {
+			continue // before it could report the start
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, 10*time.Second, "the end of all of it", cmd.Gone())
+		if cmd.ExitCode() != 137 || cmd.Err() != nil {
+			t.Errorf("exit code %d, err %v; it was killed", cmd.ExitCode(), cmd.Err())
+		}
+		cmd.Release()
+	}
+	if _, _, code := run(t, c, spec("exit 3")); code != 3 {
+		t.Errorf("the next command's exit code is %d", code)
+	}
+}
+
+func TestCommandsGoOnAfterTheKeeperWasKilled(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	cmd, err := c.Start(context.Background(), spec("read -r _ < "+"/dev/null; sleep 1; exit 5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Release()
+	k := c.(*control).keeper
+	if err := k.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "the keeper's end", k.gone)
+	if _, _, code := run(t, c, spec("exit 4")); code != 4 {
+		t.Errorf("a new command's exit code is %d", code)
+	}
+	within(t, 10*time.Second, "the old command's end", cmd.Exited())
+	if cmd.ExitCode() != 5 {
+		t.Errorf("the old command's exit code is %d", cmd.ExitCode())
+	}
+}
+
+func TestNothingStaysBehindACommand(t *testing.T) {
+	t.Parallel()
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	c, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := spec("echo $$ > " + pidFile + "; (setsid sleep 300 &) ; sleep 300")
+	if _, err := c.Start(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	var shell int
+	eventually(t, 5*time.Second, "the shell", func() bool {
+		b, _ := os.ReadFile(pidFile)
+		shell, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		return shell > 0
+	})
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := readProc(shell); err == nil {
+		t.Error("the shell is still there after Close")
+	}
+}

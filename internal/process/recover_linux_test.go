@@ -1,0 +1,172 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killAtOnce ends an executor with all its helpers so that none of them can
+// act: first they are stopped.
+func killAtOnce(t *testing.T, executor *exec.Cmd) {
+	t.Helper()
+	pids := append(helpersOf(executor.Process.Pid), executor.Process.Pid)
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+		for i := range pids {
+			pid := pids[i]
+			if sig == unix.SIGKILL { // the executor first: nothing may continue a helper
+				pid = pids[len(pids)-1-i]
+			}
+			if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = executor.Wait()
+}
+
+func TestRecoverEndsWhatNoHelperCouldEnd(t *testing.T) {
+	t.Parallel()
+	x := torture{command: "setsid sleep %[1]s & (env -i setsid sh -c 'sleep %[1]s') & sleep %[1]s", many: 3}
+	s, token := x.spec(t)
+	executor, r := startHost(t, s)
+	x.awaitUp(t, s, token)
+	killAtOnce(t, executor)
+	if len(tokenHolders(s, token)) < 3 {
+		t.Fatal("the command ended though nothing ended it")
+	}
+	if err := Recover(context.Background(), []Recorded{r}, nil); err != nil {
+		t.Errorf("Recover: %v", err)
+	}
+	for _, pid := range tokenHolders(s, token) {
+		// Only what cleaned its environment and lost its parents may be left;
+		// here its parent carries the marker, so nothing is.
+		t.Errorf("pid %d (%q) is alive", pid, commandLine(pid))
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+func TestRecoverEndsTheTreeOfAStoppedSupervisor(t *testing.T) {
+	t.Parallel()
+	x := torture{command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2}
+	s, token := x.spec(t)
+	executor, r := startHost(t, s)
+	x.awaitUp(t, s, token)
+	// The keeper would continue a supervisor that is stopped: it goes first.
+	for _, helper := range helpersOf(executor.Process.Pid) {
+		if commandLine(helper)[0] == keeperName {
+			if err := unix.Kill(helper, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 5*time.Second, "the keeper's end", func() bool {
+				p, err := readProc(helper)
+				return err != nil || !p.live()
+			})
+		}
+	}
+	if err := unix.Kill(r.PID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_ = executor.Process.Kill()
+	_ = executor.Wait()
+	if err := Recover(context.Background(), []Recorded{r}, nil); err != nil {
+		t.Errorf("Recover: %v", err)
+	}
+	awaitNone(t, s, token)
+}
+
+func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
+	t.Parallel()
+	bystander := exec.Command("sleep", "300")
+	bystander.Env = append(os.Environ(), Marker+"=")
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	died := make(chan error, 1)
+	go func() { died <- bystander.Wait() }()
+	t.Cleanup(func() { bystander.Process.Kill(); <-died })
+	victim, err := readProc(bystander.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// A command of an executor that is alive, ours.
+	c := newControl(t)
+	s, token := torture{command: "sleep %[1]s"}.spec(t)
+	cmd, err := c.Start(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Release()
+	torture{}.awaitUp(t, s, token)
+	live := cmd.(*command).recorded
+
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	init, err := readProc(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Recover(context.Background(), []Recorded{
+		{},
+		{BootID: boot},
+		{BootID: boot, PID: -1, StartTime: 1, InstructionID: ""},
+		{BootID: boot, PID: 1, StartTime: init.start, InstructionID: "\x00"},
+		{BootID: boot, PID: victim.pid, StartTime: victim.start, InstructionID: "ins_forged"},
+		{BootID: boot, PID: victim.pid, StartTime: victim.start - 1, InstructionID: "ins_reused"},
+		{BootID: "another", PID: victim.pid, StartTime: victim.start, InstructionID: s.InstructionID},
+		live,
+		{BootID: boot, PID: os.Getpid(), InstructionID: s.InstructionID},
+	}, nil)
+	if err != nil {
+		t.Errorf("Recover: %v", err)
+	}
+	select {
+	case <-died:
+		t.Error("a process that has nothing to do with it was ended")
+	case <-cmd.Exited():
+		t.Error("a command of an executor that is alive was ended")
+	default:
+	}
+}
+
+func TestStatIsReadWhateverTheProgramIsCalled(t *testing.T) {
+	t.Parallel()
+	line := "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"
+	p, err := parseStat(7, []byte(line))
+	if want := (proc{pid: 7, ppid: 1, state: 'S', threads: 3, start: 12345}); err != nil || p != want {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"))
+	f.Add([]byte("7 (x"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := parseStat(7, b)
+		if err == nil && p.pid != 7 {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add((&request{serial: 3, shell: "/bin/sh", command: "true", dir: "/", env: []string{"A=1"}}).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decodeRequest(b)
+		if err != nil {
+			return
+		}
+		again, err := decodeRequest(r.encode())
+		if err != nil || again.serial != r.serial || again.command != r.command || len(again.env) != len(r.env) {
+			t.Errorf("%+v became %+v, %v", r, again, err)
+		}
+	})
+}
