@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,7 @@ type Stage struct {
 	home   *posix.Dir    // where it is staged; borrowed
 	target string        // real path, for the journal
 	writer int           // -1 once sealed
+	reader int           // for the question who has it open; -1 once sealed, or if it cannot be had
 	own    *posix.Object // handle of our object
 	name   string        // its temporary name; "": none
 	named  *posix.Dir    // the folder of that name; our own handle
@@ -31,7 +33,7 @@ type Stage struct {
 // is readable for its owner only, whatever the umask says: content that will
 // replace a file is no more open than that file was.
 func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, error) {
-	s := &Stage{p: p, home: home, target: target, writer: -1}
+	s := &Stage{p: p, home: home, target: target, writer: -1, reader: -1}
 	mode := uint32(0o666)
 	if private {
 		mode = 0o600
@@ -74,6 +76,11 @@ func (s *Stage) holdOwn() error {
 		return err
 	}
 	s.own = &posix.Object{FD: fd, Stat: st}
+	// Now, because the mode may forbid it later. Under a strange umask it does
+	// already, and then the question is not asked.
+	if r, err := posix.Reopen(s.p.calls, s.writer, unix.O_RDONLY); err == nil {
+		s.reader = r
+	}
 	return nil
 }
 
@@ -157,13 +164,34 @@ func (s *Stage) Seal() error {
 	}
 	err := unix.Close(s.writer)
 	s.writer = -1
-	// A process that was forked before the close, and has not reached its exec
-	// yet, still holds a copy of the descriptor. The forking side of this lock is
-	// held until then.
+	s.awaitForks()
+	return posix.Wrap("write", s.target, err)
+}
+
+// A process on its way from fork to exec holds a copy of every descriptor.
+const (
+	forkPoll     = 50 * time.Microsecond
+	forkPatience = 250 * time.Millisecond
+)
+
+// awaitForks waits until no process that was forked before the writer was closed
+// holds a copy of it. The forking side holds this lock until the child leaves our
+// memory, which on Linux is an instant before its copies are closed; who still
+// has the file open is then asked for.
+func (s *Stage) awaitForks() {
 	syscall.ForkLock.RLock()
 	//lint:ignore SA2001 waiting for the forks under way is all that is wanted
 	syscall.ForkLock.RUnlock()
-	return posix.Wrap("write", s.target, err)
+	if s.reader < 0 {
+		return
+	}
+	for give := time.Now().Add(forkPatience); time.Now().Before(give); time.Sleep(forkPoll) {
+		if held, err := s.p.calls.WrittenElsewhere(s.reader); !held || err != nil {
+			break
+		}
+	}
+	unix.Close(s.reader)
+	s.reader = -1
 }
 
 // Discard removes what the stage still has. Placed content stays.
@@ -171,6 +199,10 @@ func (s *Stage) Discard() {
 	if s.writer >= 0 {
 		unix.Close(s.writer)
 		s.writer = -1
+	}
+	if s.reader >= 0 {
+		unix.Close(s.reader)
+		s.reader = -1
 	}
 	if s.name != "" {
 		if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
