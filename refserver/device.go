@@ -150,7 +150,7 @@ func (s *Server) WaitActive(ctx context.Context, deviceID string) error {
 	return s.WaitFor(ctx, deviceID, func(st DeviceState) bool { return st.Active })
 }
 
-// Devices lists the ids of all registered devices, in order of registration.
+// Devices lists the ids of all registered devices, sorted.
 func (s *Server) Devices() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
