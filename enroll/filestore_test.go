@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/handshake"
 )
 
 func filed(t *testing.T) (store enroll.KeyStore, ref enroll.KeyRef, path string) {
@@ -30,7 +31,7 @@ func filed(t *testing.T) (store enroll.KeyStore, ref enroll.KeyRef, path string)
 func TestAKeyFileIsTheSeedInBase64AndItsOwnersAlone(t *testing.T) {
 	store, ref, path := filed(t)
 	b, err := os.ReadFile(path)
-	if err != nil || string(b) != base64.StdEncoding.EncodeToString(newKey(t).ExportSeed())+"\n" {
+	if err != nil || string(b) != seedText(newKey(t))+"\n" {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
@@ -117,7 +118,7 @@ func TestKeyFilesThatCannotBeTrustedAreRefused(t *testing.T) {
 				t.Errorf("exit %d: %v", enroll.ExitCode(err), err)
 			}
 			forPeople(t, err)
-			for _, secret := range []string{otherKey, otherKey[:40], base64.StdEncoding.EncodeToString(newKey(t).ExportSeed())} {
+			for _, secret := range []string{otherKey, otherKey[:40], seedText(newKey(t))} {
 				if strings.Contains(err.Error(), secret[:20]) {
 					t.Errorf("quotes the key: %v", err)
 				}
@@ -128,7 +129,7 @@ func TestKeyFilesThatCannotBeTrustedAreRefused(t *testing.T) {
 
 func TestAKeyFileWithEditedLineEndsIsStillRead(t *testing.T) {
 	store, ref, path := filed(t)
-	text := base64.StdEncoding.EncodeToString(newKey(t).ExportSeed())
+	text := seedText(newKey(t))
 	for _, ends := range []string{"", "\n", "\r\n", "\n\n"} {
 		write(t, path, text+ends)
 		if _, err := store.Load(t.Context(), ref); err != nil {
@@ -176,4 +177,9 @@ func TestACallerWhoLeftIsToldSo(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Error("the key was deleted all the same")
 	}
+}
+
+// seedText is the form in which a store holds a key.
+func seedText(key handshake.PrivateKey) string {
+	return base64.StdEncoding.EncodeToString(key.ExportSeed())
 }

@@ -246,8 +246,10 @@ func TestABrokenRecordIsNamedAndSpoilsNoOther(t *testing.T) {
 			if one, err := m.Home.Choose(""); err != nil || one.DeviceID != other.Record.DeviceID {
 				t.Errorf("%v, %v", one, err)
 			}
-			if _, err := m.Enroll(m.ctx, m.request(t)); err != nil { // tidies up, too
-				t.Error(err)
+			if name == "torn" { // enrolling tidies up, but not this
+				if _, err := m.Enroll(m.ctx, m.request(t)); err != nil {
+					t.Error(err)
+				}
 			}
 			if _, err := os.Stat(filepath.Join(r.Dir(), "key")); err != nil {
 				t.Errorf("the key of a broken record: %v", err)
