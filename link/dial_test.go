@@ -105,7 +105,7 @@ func TestFramesOfEverySizePassOverTCPAndTLS(t *testing.T) {
 	roots.AddCert(secure.Certificate())
 	for name, d := range map[string]link.Dialer{
 		"plain": {Server: parse(t, plain.URL)},
-		"TLS":   {Server: parse(t, secure.URL), TLS: &tls.Config{RootCAs: roots}},
+		"TLS":   {Server: parse(t, secure.URL), Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := d.DialPath(t.Context(), "/v1/device/ws")
@@ -137,13 +137,13 @@ func TestALargeFrameIsOneSystemCall(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(echo))
 	defer server.Close()
 	var writes atomic.Int64
-	d := link.Dialer{Server: parse(t, server.URL), Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := link.Dialer{Server: parse(t, server.URL), Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
 		return counting{c, &writes}, nil
-	}}
+	}}}
 	s, err := d.DialPath(t.Context(), "/ws")
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestAProxyIsUsedAndItsRefusalIsAnError(t *testing.T) {
 		_, _ = io.Copy(down, up)
 	}))
 	defer proxy.Close()
-	d := link.Dialer{Server: parse(t, server.URL), TLS: &tls.Config{RootCAs: roots}, Proxy: http.ProxyURL(parse(t, proxy.URL))}
+	d := link.Dialer{Server: parse(t, server.URL), Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, Proxy: http.ProxyURL(parse(t, proxy.URL))}}
 	s, err := d.DialPath(t.Context(), "/ws")
 	if err != nil {
 		t.Fatal(err)

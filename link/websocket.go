@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,11 +28,11 @@ const (
 
 // Dialer opens sockets on one server over real connections.
 type Dialer struct {
-	Server    *url.URL                                                          // http or https; a path is kept as prefix
-	TLS       *tls.Config                                                       // nil: the system's trust
-	Proxy     func(*http.Request) (*url.URL, error)                             // nil: no proxy
-	Dial      func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the operating system's
-	UserAgent string                                                            // "": none
+	Server *url.URL // http or https; a path is kept as prefix
+	// Transport says how servers are reached: proxy, trust, dialling. Nil: as Go
+	// does by default. It is copied, never used itself.
+	Transport *http.Transport
+	UserAgent string // "": Go's own
 }
 
 // UpgradeError is an answer to the upgrade request that was no upgrade. None of
@@ -63,18 +62,7 @@ func (d *Dialer) DialPath(ctx context.Context, path string) (Socket, error) {
 		return nil, err
 	}
 	start := time.Now()
-	transport := &gathering{
-		Transport: &http.Transport{
-			Proxy:             d.Proxy,
-			DialContext:       d.Dial,
-			TLSClientConfig:   d.TLS.Clone(),
-			DisableKeepAlives: true, // an answer that is no upgrade leaves nothing behind
-			Protocols:         http1(),
-			// The page asks for no more than the status of such an answer.
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-		clock: func() time.Duration { return time.Since(start) },
-	}
+	transport := &gathering{Transport: d.transport(), clock: func() time.Duration { return time.Since(start) }}
 	header := http.Header{}
 	if d.UserAgent != "" {
 		header.Set("User-Agent", d.UserAgent)
@@ -119,10 +107,17 @@ func (d *Dialer) target(path string) (string, error) {
 	return u.String(), nil
 }
 
-func http1() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	return p
+// transport is for one attempt.
+func (d *Dialer) transport() *http.Transport {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	if d.Transport != nil {
+		t = d.Transport.Clone()
+	}
+	t.DisableKeepAlives = true // an answer that is no upgrade leaves nothing behind
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true) // upgrades are of HTTP/1.1
+	t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	return t
 }
 
 // gathering is a transport that puts a coalescer under the one connection it

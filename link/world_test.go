@@ -69,7 +69,7 @@ func (n *network) Dial(ctx context.Context, path string) (link.Socket, error) {
 }
 
 func dialer(n *memNet) link.Dialer {
-	return link.Dialer{Server: &url.URL{Scheme: "http", Host: "refserver.invalid"}, Dial: n.dial}
+	return link.Dialer{Server: &url.URL{Scheme: "http", Host: "refserver.invalid"}, Transport: &http.Transport{DialContext: n.dial}}
 }
 
 // discover asks the reference server for its path.
