@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -26,14 +27,22 @@ type disk struct {
 	next int
 }
 
-func onDisk(t *testing.T, test func(d *disk)) {
+func onDisk(t *testing.T, test func(d *disk)) { onDiskWith(t, nil, test) }
+
+// onDiskWith lets some system calls be other than the real ones; calls runs inside
+// the bubble.
+func onDiskWith(t *testing.T, calls func() posix.Calls, test func(d *disk)) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	temp := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		l, err := files.New(files.Config{TempDir: temp})
+		c := files.Config{TempDir: temp}
+		if calls != nil {
+			c.Calls = calls()
+		}
+		l, err := files.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,5 +398,70 @@ func TestTemporariesAreForTheirOwnerAlone(t *testing.T) {
 			d.fails(wire.CodeInvalid, wire.KindCreateTempDir, wire.TempArgs{Prefix: bad})
 			d.fails(wire.CodeInvalid, wire.KindCreateTempFile, wire.TempArgs{Prefix: "a", Suffix: bad})
 		}
+	})
+}
+
+// deadMount is a system in which everything that is opened by a path with "dead"
+// in it, and every rename to such a name, waits for release.
+type deadMount struct {
+	posix.System
+	release chan struct{}
+}
+
+func (m deadMount) Open(dir int, name string, flags int, mode uint32) (int, error) {
+	if strings.Contains(name, "dead") {
+		<-m.release
+	}
+	return m.System.Open(dir, name, flags, mode)
+}
+
+func (m deadMount) Link(fd, dir int, name string) error {
+	if strings.Contains(name, "slow") {
+		<-m.release
+	}
+	return m.System.Link(fd, dir, name)
+}
+
+func TestADeadMountIsAnsweredAtTheDeadlineAndHoldsUpNothing(t *testing.T) {
+	var m deadMount
+	onDiskWith(t, func() posix.Calls { m.release = make(chan struct{}); return m }, func(d *disk) {
+		if err := os.WriteFile(d.dir+"/f", []byte("fine"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d.d.SetMaxInflight(16)
+		path := func(name string) string { return fmt.Sprintf(`{"path":%q}`, d.dir+name) }
+		d.d.Instruct(askWithin("read", wire.KindReadTextFile, path("/dead/f"), time.Second))
+		d.d.Instruct(askWithin("look", wire.KindCanonicalPath, path("/dead"), time.Second))
+		d.d.Instruct(askWithin("remove", wire.KindRemove, path("/dead/f"), time.Second))
+		content := func(id, name string) {
+			args, err := wire.AppendArgs(nil, wire.WriteArgs{Path: d.dir + name, ContentLen: 3, SHA256: sum256("new")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.d.Instruct(askWithin(id, wire.KindWriteFile, string(args), time.Second))
+			for _, p := range frames(id, "new", 2) {
+				d.d.Payload(p)
+			}
+		}
+		content("before", "/dead/f")
+		content("past", "/slow")
+		id := d.do(wire.KindReadTextFile, wire.PathArgs{Path: d.dir + "/f"})
+		if d.outcome(id); d.ear.text(id, wire.ChunkData) != "fine" {
+			t.Error("a sound file had to wait")
+		}
+		time.Sleep(time.Minute)
+		for id, want := range map[string]string{
+			"read": "timeout", "look": "timeout", // nothing was to change
+			"before": "timeout",         // it never got to its step
+			"past":   "outcome_unknown", // it may land yet
+			"remove": "outcome_unknown",
+		} {
+			if got := describe(d.outcome(id)); got != want {
+				t.Errorf("%s: %s, want %s", id, got, want)
+			}
+		}
+		close(m.release)
+		synctest.Wait()
+		d.names("f", "slow")
 	})
 }

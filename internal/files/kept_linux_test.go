@@ -374,3 +374,44 @@ func TestAFileJustWrittenCanBeRun(t *testing.T) {
 		all.Wait()
 	}
 }
+
+func TestNoDescriptorIsLeftOpen(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		return len(entries)
+	}
+	for name, calls := range systems() {
+		l, dir := newLayer(t, files.Config{Calls: calls, Roots: []string{folder(t)}}), folder(t)
+		inside := newLayer(t, files.Config{Calls: calls, Roots: []string{dir}})
+		must(t, os.Symlink("f", dir+"/link"))
+		must(t, os.Symlink("loop", dir+"/loop"))
+		must(t, os.Mkdir(dir+"/folder", 0o755))
+		everything := func() {
+			for _, l := range []*files.Layer{l, inside} {
+				for _, path := range []string{"/f", "/link", "/loop", "/folder", "/a/b/c", "/f/x", "/no/where"} {
+					path = dir + path
+					for _, s := range []step{replace, create, appendTo, guarded(files.Expect{CanonicalPath: path}), guarded(files.Expect{CanonicalPath: path, FileID: "1", NoFollow: true})} {
+						_, _ = put(l, path, "x", s)
+					}
+					_, _ = readAll(l, path, -1)
+					_, _ = l.Info(path)
+					_, _ = l.Canonical(path)
+					_, _ = l.Readlink(path)
+					_, _ = l.List(t.Context(), path)
+					_ = l.MakeDir(path+"/new", true)
+					_ = l.Remove(t.Context(), path+"/new", true)
+				}
+				_, _ = l.Probe(t.Context(), dir)
+				_, _ = l.TempFile("x", "y")
+				_, _ = l.Recover(t.Context(), files.Entry{Target: dir + "/f", Temp: ".sema-" + strings.Repeat("0a", 16) + ".tmp"})
+			}
+		}
+		everything()
+		before := open()
+		everything()
+		if after := open(); after != before {
+			t.Errorf("%s: %d descriptors became %d", name, before, after)
+		}
+	}
+}
