@@ -56,6 +56,7 @@ func startHelper(name, executor string, fd int) (pid int, err error) {
 		Env: []string{
 			executorVariable + "=" + executor,
 			"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=16MiB", "GODEBUG=asyncpreemptoff=1",
+			"GORACE=atexit_sleep_ms=0", // in tests: the race detector sleeps 1 s at each exit
 		},
 		Files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(fd)},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
