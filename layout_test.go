@@ -35,6 +35,7 @@ var storeys = []string{
 // leaves are the internal packages: a leaf imports of this module only what is
 // listed for it.
 var leaves = map[string][]string{
+	"internal/activity":    {"instructions", "wire"},
 	"internal/fault":       {},
 	"internal/status":      {"wire"},
 	"internal/process":     {"internal/fault", "wire"},

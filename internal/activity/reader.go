@@ -1,0 +1,181 @@
+package activity
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// maxLineBytes is above every line a Recorder writes; what is longer is no line
+// of ours.
+const maxLineBytes = 1 << 20
+
+// Reader reads the record of a device from its oldest line on, while it grows
+// and is rotated. It is for one goroutine.
+type Reader struct {
+	dir    string
+	file   *os.File
+	sealed bool   // nothing is appended to file any more
+	buffer []byte // read and not yet handed out
+
+	skipped int
+}
+
+// NewReader reads the record in a device's folder. There need not be one yet.
+func NewReader(dir string) *Reader { return &Reader{dir: dir} }
+
+// Skipped is the number of lines passed over because a crash had torn them, or
+// because they are not of this record's form.
+func (r *Reader) Skipped() int { return r.skipped }
+
+// Close frees the file.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// Next returns the next line. ok is false when there is none now; later there may
+// be. Whatever is torn is skipped.
+func (r *Reader) Next() (e Entry, ok bool, err error) {
+	for {
+		if line, rest, found := bytes.Cut(r.buffer, []byte{'\n'}); found {
+			r.buffer = rest
+			if e, ok := decode(line); ok {
+				return e, true, nil
+			}
+			if len(line) > 0 {
+				r.skipped++
+			}
+			continue
+		}
+		more, err := r.more()
+		if err != nil {
+			return Entry{}, false, fmt.Errorf("read the activity record: %w", err)
+		}
+		if !more {
+			return Entry{}, false, nil
+		}
+	}
+}
+
+func decode(line []byte) (Entry, bool) {
+	var e Entry
+	if json.Unmarshal(line, &e) != nil || e.Time.IsZero() {
+		return Entry{}, false
+	}
+	switch e.Phase {
+	case Began, Ended, Gap:
+		return e, true
+	}
+	return Entry{}, false
+}
+
+// more reads on, from the next file where this one is through. False: nothing
+// there for now.
+func (r *Reader) more() (bool, error) {
+	for {
+		if r.file == nil {
+			if found, err := r.oldest(); !found || err != nil {
+				return false, err
+			}
+		}
+		if len(r.buffer) > maxLineBytes {
+			r.buffer = r.buffer[:0]
+			r.skipped++
+		}
+		piece := make([]byte, batchBytes)
+		n, err := r.file.Read(piece)
+		if n > 0 {
+			r.buffer = append(r.buffer, piece[:n]...)
+			return true, nil
+		}
+		if err != nil && err != io.EOF {
+			return false, err
+		}
+		place, err := r.place()
+		switch {
+		case err != nil:
+			return false, err
+		case place == 0:
+			return false, nil // this is the file that grows
+		case !r.sealed:
+			// Put aside after our last look: it may have grown before that.
+			r.sealed = true
+		default:
+			if err := r.advance(place); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// place returns the number that our file has now, or files if it is gone.
+func (r *Reader) place() (int, error) {
+	mine, err := r.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for i := range files {
+		if there, err := os.Stat(filepath.Join(r.dir, name(i))); err == nil && os.SameFile(mine, there) {
+			return i, nil
+		}
+	}
+	return files, nil
+}
+
+// advance goes on to the file after ours, which is the place-th now.
+func (r *Reader) advance(place int) error {
+	if place == files {
+		return r.leave()
+	}
+	next, err := os.Open(filepath.Join(r.dir, name(place-1)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // in the middle of a rotation: look again
+	}
+	if err != nil {
+		return err
+	}
+	// A rotation in between would have put a later file under that name.
+	if now, err := r.place(); err != nil || now != place {
+		_ = next.Close()
+		return err
+	}
+	if err := r.leave(); err != nil {
+		_ = next.Close()
+		return err
+	}
+	r.file = next
+	return nil
+}
+
+// leave closes a file that is through. What is left of it is a torn line.
+func (r *Reader) leave() error {
+	if len(r.buffer) > 0 {
+		r.skipped++
+	}
+	err := r.file.Close()
+	r.file, r.buffer, r.sealed = nil, nil, false
+	return err
+}
+
+// oldest opens the oldest file there is.
+func (r *Reader) oldest() (found bool, err error) {
+	for i := files - 1; i >= 0; i-- {
+		f, err := os.Open(filepath.Join(r.dir, name(i)))
+		if err == nil {
+			r.file = f
+			return true, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	return false, nil
+}
