@@ -9,5 +9,8 @@ import (
 
 func TestMain(m *testing.M) {
 	process.RunIfSupervisor()
+	if text := os.Getenv(specVariable); text != "" {
+		os.Exit(serveForParent(text))
+	}
 	os.Exit(m.Run())
 }

@@ -249,7 +249,7 @@ func TestWhatIsNotKnownIsIgnoredAndCounted(t *testing.T) {
 		w.server.InjectBinary(w.device, []byte{0, 1})
 		w.wait(time.Second)
 		c := w.link.Counters()
-		if c.UnknownFrames != 2 || c.Malformed != 2 || !slices.Equal(w.work.cancels, []string{"ins_x"}) {
+		if c.UnknownFrames != 2 || c.UnknownMembers != 2 || c.Malformed != 2 || !slices.Equal(w.work.cancels, []string{"ins_x"}) {
 			t.Errorf("counters %+v, cancels %v", c, w.work.cancels)
 		}
 		call := w.exec()

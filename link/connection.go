@@ -3,10 +3,11 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -260,11 +261,23 @@ func (c *connection) owe(owed *atomic.Bool, order wire.DeviceFrame) {
 
 func (c *connection) clock() int64 { return int64(time.Since(c.born)) + 1 }
 
-// lost names the end of a connection by the socket's error.
+// lost names the end of a connection by the socket's error, in words that do not
+// come from the library's depths.
 func lost(err error) outcome {
-	out := outcome{kind: retry, cause: CauseSocketFailed, err: err}
-	if websocket.CloseStatus(err) >= 0 || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
-		out.cause = CausePeerClosed
+	var (
+		closed websocket.CloseError
+		errno  syscall.Errno
+	)
+	out := outcome{kind: retry, cause: CausePeerClosed}
+	switch {
+	case errors.As(err, &closed):
+		out.err = fmt.Errorf("the server closed the connection (code %d)", int(closed.Code))
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		out.err = errors.New("the connection was closed by the server, or by something on the way")
+	case errors.As(err, &errno):
+		out.cause, out.err = CauseSocketFailed, fmt.Errorf("the connection failed: %w", errno)
+	default:
+		out.cause, out.err = CauseSocketFailed, fmt.Errorf("the connection failed: %w", err)
 	}
 	return out
 }

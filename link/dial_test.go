@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -157,9 +158,10 @@ func TestALargeFrameIsOneSystemCall(t *testing.T) {
 }
 
 func TestACertificateOfNobodyWeKnowIsRefused(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(echo))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(echo))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
 	defer server.Close()
-	server.Config.ErrorLog = nil
 	d := link.Dialer{Server: parse(t, server.URL)}
 	_, err := d.DialPath(t.Context(), "/ws")
 	var unknown x509.UnknownAuthorityError

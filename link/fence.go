@@ -26,13 +26,19 @@ func (c *connection) fence(ctx context.Context) (stuck []string) {
 		for _, id := range plan.End {
 			outbox.Drop(id) // first, so that nothing waits for room to speak
 		}
-		limit, cancel := context.WithTimeout(ctx, fenceLimit)
-		stuck = work.End(limit, plan.End)
-		cancel()
+		// What has proved immortal once is not waited for on every connection.
+		known := func(id string) bool { return slices.Contains(c.l.stuck, id) }
+		stuck = slices.DeleteFunc(slices.Clone(plan.End), func(id string) bool { return !known(id) })
+		if mortal := slices.DeleteFunc(plan.End, known); len(mortal) > 0 {
+			limit, cancel := context.WithTimeout(ctx, fenceLimit)
+			stuck = append(stuck, work.End(limit, mortal)...)
+			cancel()
+		}
 		if ctx.Err() != nil {
 			return stuck
 		}
 	}
+	c.l.stuck = stuck
 	work.SetMaxInflight(int(min(max(c.ack.MaxInflight, 1), maxMaxInflight)))
 	outbox.Resume(c.gen, c.ack.PendingInstructions, c.ack.ChunkWatermarks)
 	c.control <- &wire.GenerationAck{Gen: c.gen}

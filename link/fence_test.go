@@ -125,6 +125,22 @@ func TestAProcessThatCannotBeKilledCountsAsFencedAfterTenSeconds(t *testing.T) {
 	})
 }
 
+func TestWhatIsKnownNotToDieIsNotWaitedForAgain(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.work.endTime = time.Hour
+		w.server.Restart()
+		w.wait(15 * time.Second)
+		w.net.cutAll()
+		w.wait(2 * time.Second)
+		s := w.last()
+		if s.Phase != link.Active || !slices.Equal(s.Stuck, []string{call.ID()}) {
+			t.Errorf("state %s (%s), stuck %v", s.Phase, s.Cause, s.Stuck)
+		}
+	})
+}
+
 func TestAConnectionLostDuringTheFenceIsFencedAnew(t *testing.T) {
 	simulate(t, options{}, func(t *testing.T, w *world) {
 		w.active()

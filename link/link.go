@@ -41,8 +41,9 @@ type Link struct {
 	// What follows belongs to Run's goroutine.
 	backOff      backOff
 	path         string
-	pathKnown    bool // discovery found it, and no 404 came since
-	authFailures int  // in a row
+	pathKnown    bool     // discovery found it, and no 404 came since
+	authFailures int      // in a row
+	stuck        []string // what the last fence that came to its end could not see die
 	departure    *departure
 	watch        *wallWatch
 }
@@ -181,7 +182,11 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 	socket, err := during(ctx, l, func(ctx context.Context) (Socket, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialLimit)
 		defer cancel()
-		return l.cfg.Network.Dial(ctx, l.path)
+		socket, err := l.cfg.Network.Dial(ctx, l.path)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("no connection within %s: %w", dialLimit, err)
+		}
+		return socket, err
 	})
 	if err != nil {
 		if socket != nil {

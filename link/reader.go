@@ -22,12 +22,14 @@ func (c *connection) read() {
 		}
 		count.framesIn.Add(1)
 		count.bytesIn.Add(int64(len(b)))
-		frame, err := wire.DecodeServer(b)
+		frame, unknown, err := wire.DecodeServerCounting(b)
 		if err != nil {
-			count.malformed.Add(1)
-			c.l.cfg.Log.Warn("frame from the server ignored: it cannot be read", "bytes", len(b), "err", err)
+			if count.malformed.Add(1) == 1 { // a server that sends many would fill the log
+				c.l.cfg.Log.Warn("frame from the server ignored: it cannot be read; any more are only counted", "bytes", len(b), "err", err)
+			}
 			continue
 		}
+		count.unknownMembers.Add(int64(unknown))
 		if gen, ok := wire.GenOf(frame); ok && gen != c.gen {
 			count.otherGen.Add(1)
 			continue

@@ -80,7 +80,7 @@ func (d *Dialer) DialPath(ctx context.Context, path string) (Socket, error) {
 	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
 		return nil, &UpgradeError{URL: target, Status: resp.StatusCode, Location: resp.Header.Get("Location")}
 	default:
-		return nil, fmt.Errorf("connect to %s: %w", target, err)
+		return nil, fmt.Errorf("connect to %s: %w", target, plain(err))
 	}
 	conn.SetReadLimit(wire.MaxFrameBytes + readSlack)
 	return &webSocket{conn: conn, out: transport.upgraded}, nil
@@ -105,6 +105,15 @@ func (d *Dialer) target(path string) (string, error) {
 		u.Scheme = "wss"
 	}
 	return u.String(), nil
+}
+
+// plain takes off what the libraries put in front of the network's own words.
+func plain(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
 
 // transport is for one attempt.
