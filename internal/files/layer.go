@@ -41,8 +41,8 @@ type Layer struct {
 	placer *place.Placer
 }
 
-// New makes a Layer. It fails if a root, or the temporary folder, is not a folder
-// that can be opened.
+// New makes a Layer. It fails if a root is not a folder that can be opened. Without
+// a temporary folder it is only the making of temporaries that fails.
 func New(c Config) (*Layer, error) {
 	l := &Layer{calls: c.Calls, random: c.Random, temp: c.TempDir}
 	if l.calls == nil {
@@ -59,9 +59,8 @@ func New(c Config) (*Layer, error) {
 		journal = place.Forgetful{}
 	}
 	l.placer = place.New(l.calls, journal, l.random)
-	var err error
-	if l.temp, err = l.realFolder(l.temp); err != nil {
-		return nil, fmt.Errorf("temporary folder: %w", err)
+	if real, err := l.realFolder(l.temp); err == nil {
+		l.temp = real
 	}
 	for _, root := range c.Roots {
 		real, err := l.realFolder(root)

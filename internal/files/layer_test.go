@@ -233,29 +233,3 @@ func inode(t testing.TB, path string) uint64 {
 }
 
 func mkfifo(path string) error { return unix.Mkfifo(path, 0o644) }
-
-// holdTurn does something while another step is under way in a folder.
-func holdTurn(t testing.TB, l *files.Layer, dir string, do func()) {
-	t.Helper()
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	must(t, err)
-	defer unix.Close(fd)
-	must(t, unix.Flock(fd, unix.LOCK_EX))
-	// A guarded write holds the turn and waits for the lock.
-	ctx, cancel := context.WithCancel(context.Background())
-	var other sync.WaitGroup
-	other.Go(func() {
-		d, err := l.Draft(dir + "/other")
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer d.Discard()
-		if _, err := d.Guarded(ctx, files.Expect{CanonicalPath: dir + "/other"}); err == nil {
-			t.Error("the lock did not hold")
-		}
-	})
-	do()
-	cancel()
-	other.Wait()
-}

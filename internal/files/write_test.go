@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sema-agent/device-executor/internal/files"
 	"github.com/sema-agent/device-executor/wire"
@@ -259,18 +261,42 @@ func TestAStepAfterTheContextEndedDoesNothing(t *testing.T) {
 	why := errors.New("cancelled")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(why)
-	// Someone else has the turn.
-	holdTurn(t, l, dir, func() {
-		for _, s := range []step{replace, appendTo, guarded(files.Expect{CanonicalPath: dir + "/f"})} {
-			d, err := l.Draft(dir + "/f")
-			must(t, err)
-			if _, err := s(ctx, d); err != why {
-				t.Errorf("%v, want the context's cause", err)
-			}
-			d.Discard()
+	for name, s := range map[string]step{"replace": replace, "create": create, "append": appendTo, "guarded": guarded(files.Expect{CanonicalPath: dir + "/f"})} {
+		d, err := l.Draft(dir + "/f")
+		must(t, err)
+		if _, err := s(ctx, d); err != why {
+			t.Errorf("%s: %v, want the context's cause", name, err)
 		}
-	})
+		d.Discard()
+	}
 	wantContent(t, dir+"/f", "old")
+	wantNames(t, dir, "f")
+}
+
+func TestAnExchangeWaitsForTheLockOfAnotherExecutor(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	write(t, dir+"/f", "old", 0o644)
+	theirs, err := os.Open(dir)
+	must(t, err)
+	defer theirs.Close()
+	must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
+	for name, s := range map[string]step{"append": appendTo, "guarded": guarded(files.Expect{CanonicalPath: dir + "/f"})} {
+		why := errors.New("out of time")
+		ctx, cancel := context.WithTimeoutCause(context.Background(), 50*time.Millisecond, why)
+		d, err := l.Draft(dir + "/f")
+		must(t, err)
+		_, err = d.Write([]byte("new"))
+		must(t, err)
+		if _, err := s(ctx, d); err != why {
+			t.Errorf("%s: %v, want the context's cause", name, err)
+		}
+		d.Discard()
+		cancel()
+	}
+	wantContent(t, dir+"/f", "old")
+	must(t, theirs.Close())
+	mustPut(t, l, dir+"/f", "new", guarded(files.Expect{CanonicalPath: dir + "/f"}))
+	wantContent(t, dir+"/f", "new")
 	wantNames(t, dir, "f")
 }
 

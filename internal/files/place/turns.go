@@ -51,11 +51,16 @@ func (t *turns) take(ctx context.Context, dir *posix.Dir) (release func(), err e
 	}
 	select {
 	case <-own.token:
-		return func() { own.token <- struct{}{}; leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, context.Cause(ctx)
 	}
+	release = func() { own.token <- struct{}{}; leave() }
+	if ctx.Err() != nil { // both were so
+		release()
+		return nil, context.Cause(ctx)
+	}
+	return release, nil
 }
 
 // lockPoll is how often a lock that another process holds is asked for again.
