@@ -27,8 +27,10 @@
 // After a crash in 3 or 4 the next look at the records finishes the job. After
 // a crash in 2 only the server knows the device id, and it repeats it for the
 // same token and key: enrolling again with the same token takes up the folder
-// it finds under the token's digest. The token itself is never written. What
-// nobody came back for is removed, key and all, after a day.
+// it finds under the token's digest. The token itself is never written; where it
+// was one that the server issued to us in passing, nobody can bring it again,
+// and the next enrollment starts afresh. What nobody came back for is removed,
+// key and all, after a day.
 //
 // Keys are filed under the public key, not the device id, so that step 4 moves
 // nothing in a keychain.

@@ -86,7 +86,7 @@ func (e *Enroller) Enroll(ctx context.Context, q Request) (*Enrolled, error) {
 		return nil, err
 	}
 	if _, err := e.Stores.Load(ctx, done.Record); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("registered as %s, but: %w", r.DeviceID, err)
 	}
 	if lane.ProtocolVersion > wire.ProtocolVersion {
 		done.Notes = append(done.Notes, fmt.Sprintf("The server speaks protocol version %d, this executor %d: update it soon.",
@@ -174,22 +174,29 @@ func (e *Enroller) prepare(ctx context.Context, q Request, token Token, root str
 	return r, nil
 }
 
-// register makes the device known to the server and its record final. A
-// refusal takes back what was prepared, unless an attempt before it may have
-// got through: then the same token can still finish the enrollment.
+// register makes the device known to the server and its record final. After a
+// refusal nothing stays of what was prepared. If the device may be registered
+// all the same, it stays for the same token to come again, unless nobody but
+// us has that token.
 func (e *Enroller) register(ctx context.Context, q Request, token Token, r *Record) error {
 	id, settled, err := e.Client.Register(ctx, q.Server, q.Credential, registration(q, token, r))
 	if err == nil {
 		return e.Home.complete(r, id)
 	}
 	var answered *AnswerError
-	final := errors.As(err, &answered) && answered.Reason == ReasonTokenRefused
-	if settled || final {
+	if errors.As(err, &answered) && answered.Reason == ReasonTokenRefused {
+		settled = true // our key would have been recognized
+	}
+	again := !settled && !q.Token.IsZero()
+	if !again {
 		if after := e.Home.abandon(context.WithoutCancel(ctx), r, e.Stores); after != nil {
 			e.Log.Warn("what was prepared for the enrollment could not be removed", "folder", r.dir, "error", after)
 		}
 	}
-	return err
+	if settled {
+		return err
+	}
+	return &UnfinishedError{Err: err, Again: again}
 }
 
 // tidy removes what the new enrollment replaces: revoked devices of the same

@@ -238,3 +238,30 @@ func (e *UnreachableError) Advice() string {
 	}
 	return "Try again; if it stays so, look at what stands between this machine and the server."
 }
+
+// UnfinishedError means that registering ended without its answer: the server
+// may know this device although this machine does not know its id.
+type UnfinishedError struct {
+	Err error
+	// Again says that enrolling again with the same token finishes it.
+	Again bool
+}
+
+// Error implements error.
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("%v; the server may have registered this device all the same", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// ExitCode implements the interface that ExitCode asks for.
+func (e *UnfinishedError) ExitCode() int { return ExitCode(e.Err) }
+
+// Advice says what a person can do.
+func (e *UnfinishedError) Advice() string {
+	if e.Again {
+		return "Run the same command again with the same token: it takes up where this one stopped."
+	}
+	return "Enroll again. Should the server then list a device that never connects, revoke that one there."
+}

@@ -208,9 +208,12 @@ func TestACrashBetweenRegistrationAndRecordLosesNoDevice(t *testing.T) {
 	m.registry.loseNext = true // and the process ends there
 	q := m.request(t)
 	q.Token = token(t)
-	if _, err := m.Enroll(m.ctx, q); !errors.Is(err, context.Canceled) {
+	_, err := m.Enroll(m.ctx, q)
+	var unfinished *enroll.UnfinishedError
+	if !errors.Is(err, context.Canceled) || !errors.As(err, &unfinished) || !unfinished.Again {
 		t.Fatalf("got %v", err)
 	}
+	forPeople(t, err)
 	if m.registry.devices != 1 {
 		t.Fatal("the server does not know the device")
 	}
@@ -380,10 +383,29 @@ func TestEnrollingAgainReplacesTheRevokedDeviceOnly(t *testing.T) {
 	}
 }
 
+func TestALostAnswerToATokenOfOurOwnLeavesNothing(t *testing.T) {
+	m := newMachine(t)
+	m.registry.loseNext = true
+	_, err := m.Enroll(m.ctx, m.request(t))
+	var unfinished *enroll.UnfinishedError
+	if !errors.As(err, &unfinished) || unfinished.Again || !strings.Contains(enroll.Advice(err), "revoke") {
+		t.Errorf("got %v", err)
+	}
+	if left := m.files(t); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
 func TestInterruptedEnrollmentsAreSweptAfterADay(t *testing.T) {
 	m := newMachine(t)
 	m.registry.loseNext = true
-	if _, err := m.Enroll(m.ctx, m.request(t)); err == nil {
+	m.registry.tokens[theToken+"-given"] = ""
+	q := m.request(t)
+	var err error
+	if q.Token, err = enroll.NewToken(theToken + "-given"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Enroll(m.ctx, q); err == nil {
 		t.Fatal("nothing was interrupted")
 	}
 	began := m.Now()
