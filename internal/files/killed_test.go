@@ -60,7 +60,7 @@ func TestKilledInTheMiddleOfAWrite(t *testing.T) {
 		must(t, cmd.Start())
 		_, err = bufio.NewReader(out).ReadString('\n')
 		must(t, err)
-		time.Sleep(time.Duration(rand.Int64N(int64(120 * time.Millisecond)))) // the moment of the kill is the test
+		time.Sleep(time.Duration(rand.Int64N(int64(size>>20) * int64(15*time.Millisecond)))) // the moment of the kill is the test
 		must(t, cmd.Process.Kill())
 		cmd.Wait()
 
