@@ -1,7 +1,6 @@
 package enroll_test
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +30,7 @@ func sentSecrets(t *testing.T, s enroll.Sources) (credential, token string, err 
 	got := network.requests[0]
 	_, rest, _ := strings.Cut(got.body, `"token":"`)
 	token, _, _ = strings.Cut(rest, `"`)
-	return strings.TrimPrefix(got.header.Get(http.CanonicalHeaderKey("authorization")), "Bearer "), token, nil
+	return strings.TrimPrefix(got.header.Get("Authorization"), "Bearer "), token, nil
 }
 
 func TestSecretsComeFromWhereTheUserSays(t *testing.T) {
