@@ -149,7 +149,7 @@ func (c *command) follow() {
 				close(c.exited)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), closeQuarters)
-			_ = endMarked(ctx, []Recorded{c.recorded})
+			endMarked(ctx, []Recorded{c.recorded})
 			cancel()
 			close(c.unknown)
 			c.control.forget(c)
@@ -253,10 +253,7 @@ func (c *command) End(ctx context.Context, grace time.Duration) error {
 
 // survivors names what is alive, or finds that nothing is.
 func (c *command) survivors() error {
-	e := &SurvivorsError{}
-	for _, p := range c.alive() {
-		e.PIDs = append(e.PIDs, p.pid)
-	}
+	e := &SurvivorsError{PIDs: pidsOf(c.alive())}
 	if len(e.PIDs) == 0 {
 		patience := time.NewTimer(100 * time.Millisecond)
 		defer patience.Stop()

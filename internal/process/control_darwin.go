@@ -17,6 +17,7 @@ type control struct {
 	cfg    Config
 	log    *slog.Logger
 	bootID string
+	self   identity
 
 	mu      sync.Mutex
 	closed  bool
@@ -30,7 +31,11 @@ func New(cfg Config) (Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("process control: boot id: %w", err)
 	}
-	c := &control{cfg: cfg, log: cfg.Log, bootID: boot, running: make(map[*command]struct{})}
+	self, err := startedAt(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("process control: process table: %w", err)
+	}
+	c := &control{cfg: cfg, log: cfg.Log, bootID: boot, self: self, running: make(map[*command]struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -66,7 +71,7 @@ func (c *control) Start(ctx context.Context, s Spec) (Command, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	recorded := Recorded{InstructionID: s.InstructionID, BootID: c.bootID}
+	recorded := Recorded{InstructionID: s.InstructionID, BootID: c.bootID, PID: c.self.pid, StartTime: c.self.start}
 	if c.cfg.Before != nil {
 		if err := c.cfg.Before(recorded); err != nil {
 			return nil, err

@@ -31,10 +31,9 @@ func table() (map[int]proc, error) {
 	all := make(map[int]proc, len(list))
 	for i := range list {
 		k := &list[i]
-		started := k.Proc.P_starttime
 		pid := int(k.Proc.P_pid)
 		all[pid] = proc{
-			identity: identity{pid: pid, start: uint64(started.Sec)*1e6 + uint64(started.Usec)},
+			identity: identity{pid: pid, start: microseconds(k.Proc.P_starttime)},
 			ppid:     int(k.Eproc.Ppid), group: int(k.Eproc.Pgid), zombie: k.Proc.P_stat == zombie,
 		}
 	}
@@ -98,13 +97,20 @@ func lineOf(all map[int]proc) map[int]bool {
 	return line
 }
 
+func microseconds(t unix.Timeval) uint64 { return uint64(t.Sec)*1e6 + uint64(t.Usec) }
+
+// startedAt is the process that has this number now.
+func startedAt(pid int) (identity, error) {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return identity{}, err
+	}
+	return identity{pid: pid, start: microseconds(k.Proc.P_starttime)}, nil
+}
+
 // signalAgain signals p if it is still the process it was a moment ago.
 func signalAgain(p proc, signals ...unix.Signal) {
-	k, err := unix.SysctlKinfoProc("kern.proc.pid", p.pid)
-	if err != nil {
-		return
-	}
-	if started := k.Proc.P_starttime; uint64(started.Sec)*1e6+uint64(started.Usec) != p.start {
+	if now, err := startedAt(p.pid); err != nil || now != p.identity {
 		return
 	}
 	for _, sig := range signals {

@@ -1,13 +1,9 @@
 package process
 
 import (
-	"flag"
 	"os"
 	"testing"
 )
-
-// rounds repeats what races; scripts/torture raises it.
-var rounds = flag.Int("torture.rounds", 1, "rounds of each torture")
 
 func TestMain(m *testing.M) {
 	RunIfSupervisor()

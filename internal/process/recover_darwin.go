@@ -10,8 +10,8 @@ import (
 
 // Recover ends what an executor that was killed may have left running: every
 // process that carries the marker of one of the entries, and what descends
-// from it. It is called before the first Start. Entries of another boot, torn
-// or made up, find nothing. It returns a *SurvivorsError for what would not
+// from it. It is called before the first Start. Entries of another boot, of an
+// executor that is alive, torn or made up, find nothing. It returns a *SurvivorsError for what would not
 // die before ctx ended, or within ten seconds.
 func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	boot, err := bootID()
@@ -20,6 +20,10 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	}
 	var markers []string
 	for _, r := range entries {
+		executor := identity{pid: r.PID, start: r.StartTime}
+		if now, err := startedAt(r.PID); err == nil && now == executor {
+			continue
+		}
 		if r.BootID == boot && r.InstructionID != "" {
 			markers = append(markers, Marker+"="+r.InstructionID)
 		}

@@ -38,17 +38,16 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*closeQuarters)
 	defer cancel()
+	alive := &SurvivorsError{}
 	for _, r := range entries {
-		if err := endSupervised(ctx, r); err != nil {
-			log.Warn("a command of the last run will not die", "instruction", r.InstructionID, "err", err)
-			return err
-		}
+		alive.PIDs = append(alive.PIDs, endSupervised(ctx, r)...)
 	}
-	if err := endMarked(ctx, entries); err != nil {
-		log.Warn("commands of the last run will not die", "err", err)
-		return err
+	alive.PIDs = append(alive.PIDs, endMarked(ctx, entries)...)
+	if len(alive.PIDs) > 0 {
+		log.Warn("commands of the last run will not die", "pids", alive.PIDs)
+		return alive
 	}
-	return nil
+	return ctx.Err()
 }
 
 // abandoned reports whether the entry's process is a supervisor whose executor
@@ -72,17 +71,16 @@ func sameAndAlive(p proc) bool {
 }
 
 // endSupervised waits for the supervisor of r to end its tree, and does it in
-// its place when it does not.
-func endSupervised(ctx context.Context, r Recorded) error {
+// its place when it does not. It returns what is alive when ctx ends.
+func endSupervised(ctx context.Context, r Recorded) (alive []int) {
 	patience := time.Now().Add(answerPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		supervisor, ok := abandoned(r)
 		if !ok {
 			return nil
 		}
-		var tree []proc
-		if now := time.Now(); now.After(patience) {
-			tree, _ = descendants(supervisor.pid, nil)
+		tree, _ := descendants(supervisor.pid, nil)
+		if time.Now().After(patience) {
 			for _, p := range tree {
 				_ = signalIf(p, func(p proc) bool { return descends(p, supervisor.pid) }, unix.SIGKILL)
 			}
@@ -90,14 +88,18 @@ func endSupervised(ctx context.Context, r Recorded) error {
 				_ = signalIf(supervisor, sameAndAlive, unix.SIGKILL)
 			}
 		}
-		if err := wait(ctx, pause); err != nil {
-			e := &SurvivorsError{PIDs: []int{supervisor.pid}}
-			for _, p := range tree {
-				e.PIDs = append(e.PIDs, p.pid)
-			}
-			return e
+		if wait(ctx, pause) != nil {
+			return append(pidsOf(tree), supervisor.pid)
 		}
 	}
+}
+
+func pidsOf(procs []proc) []int {
+	pids := make([]int, len(procs))
+	for i, p := range procs {
+		pids[i] = p.pid
+	}
+	return pids
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -112,26 +114,32 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // endMarked ends every process that carries the marker of one of the entries,
-// and what descends from it, until two looks in a row find none.
-func endMarked(ctx context.Context, entries []Recorded) error {
-	for clean := 0; clean < 2; {
+// and what descends from it, until two looks in a row find none. It returns
+// what is alive when ctx ends.
+//
+// Here no sub-reaper keeps the tree together: a process whose marked parent
+// dies first would be out of reach. So all of it is stopped before any of it
+// is killed.
+func endMarked(ctx context.Context, entries []Recorded) (alive []int) {
+	stopped := make(map[proc]bool)
+	for clean := 0; clean < 2; clean++ {
 		found := marked(entries)
+		fresh := false
 		for _, p := range found {
-			_ = signalIf(p, sameAndAlive, unix.SIGKILL)
+			clean = -1
+			if id := (proc{pid: p.pid, start: p.start}); !stopped[id] {
+				stopped[id] = true
+				fresh = true
+				_ = signalIf(p, sameAndAlive, unix.SIGSTOP)
+			}
 		}
-		clean++
-		if len(found) > 0 {
-			clean = 0
-		}
-		if err := wait(ctx, 2*time.Millisecond); err != nil {
-			e := &SurvivorsError{}
+		if !fresh {
 			for _, p := range found {
-				e.PIDs = append(e.PIDs, p.pid)
+				_ = signalIf(p, sameAndAlive, unix.SIGKILL)
 			}
-			if len(found) == 0 {
-				return err
-			}
-			return e
+		}
+		if wait(ctx, 2*time.Millisecond) != nil {
+			return pidsOf(found)
 		}
 	}
 	return nil

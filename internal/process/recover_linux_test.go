@@ -32,12 +32,20 @@ func killAtOnce(t *testing.T, executor *exec.Cmd) {
 
 func TestRecoverEndsWhatNoHelperCouldEnd(t *testing.T) {
 	t.Parallel()
-	x := torture{command: "setsid sleep %[1]s & (env -i setsid sh -c 'sleep %[1]s') & sleep %[1]s", many: 3}
+	x := torture{command: "setsid sleep %[1]s & (env -i setsid sh -c 'sleep %[1]s & wait') & sleep %[1]s & wait"}
 	s, token := x.spec(t)
 	executor, r := startHost(t, s)
-	x.awaitUp(t, s, token)
+	sleepers := func() (n int) {
+		for _, pid := range tokenHolders(s, token) {
+			if argv := commandLine(pid); len(argv) == 2 && argv[1] == token {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, 10*time.Second, "three sleepers", func() bool { return sleepers() == 3 })
 	killAtOnce(t, executor)
-	if len(tokenHolders(s, token)) < 3 {
+	if sleepers() != 3 {
 		t.Fatal("the command ended though nothing ended it")
 	}
 	if err := Recover(context.Background(), []Recorded{r}, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -15,13 +16,17 @@ import (
 	"time"
 )
 
+// rounds repeats what races; scripts/torture raises it.
+var rounds = flag.Int("torture.rounds", 1, "rounds of each torture")
+
 // torture is one way in which a command may try to outlive its end. %[1]s is
 // an argument of sleep that no other process on the machine has.
 type torture struct {
 	name, command string
 	shell         string
-	root          bool
-	many          int // how many processes have to be up first
+	root          bool // needs root
+	ordinary      bool // not as root, whom ulimit -u does not bind
+	many          int  // how many processes have to be up first
 	killsHelper   bool
 }
 
@@ -37,12 +42,12 @@ var tortures = []torture{
 	{name: "daemon", command: "setsid sh -c 'exec <&- >&- 2>&-; cd /; trap \"\" TERM; sleep %[1]s & sleep %[1]s & exit 0' & wait", many: 2},
 	{name: "stopped-child", command: "sleep %[1]s & kill -STOP $!; wait"},
 	{name: "stopped-shell", command: "sleep %[1]s & kill -STOP $$"},
-	{name: "fork-loop", command: "ulimit -u %[2]d; trap '' TERM; while :; do (sleep %[1]s &); done 2>/dev/null", shell: "/bin/bash", many: 20},
+	{name: "fork-loop", ordinary: true, command: "ulimit -u %[2]d; trap '' TERM; while :; do (sleep %[1]s &); done 2>/dev/null", shell: "/bin/bash", many: 20},
 	{name: "fork-loop-other-user", root: true, many: 20,
 		command: "exec setpriv --reuid=%[3]d --regid=%[3]d --clear-groups bash -c 'ulimit -u 60; while :; do (sleep %[1]s &); done 2>/dev/null'"},
 	{name: "other-user", root: true, command: "setpriv --reuid=%[3]d --regid=%[3]d --clear-groups setsid sleep %[1]s & wait"},
 	{name: "kills-supervisor", command: "sleep .2; kill -9 $PPID; sleep %[1]s", killsHelper: true},
-	{name: "stops-supervisor", command: "kill -STOP $PPID; sleep %[1]s", killsHelper: true},
+	{name: "stops-supervisor", command: "kill -STOP $PPID; sleep %[1]s"},
 	{name: "kills-supervisor-and-hides", killsHelper: true,
 		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep .2; kill -9 $PPID; sleep %[1]s"},
 }
@@ -108,17 +113,17 @@ func (x torture) awaitUp(t *testing.T, s Spec, token string) {
 	})
 }
 
-// awaitHelperDeath is for commands that turn on their supervisor: what they are
-// may be over before it could be seen, so only a moment of it is waited for.
-func awaitHelperDeath(t *testing.T, s Spec, token string) {
+// awaitCommand waits until the command is where it should be ended.
+func (x torture) awaitCommand(t *testing.T, s Spec, token string, r Recorded) {
 	t.Helper()
-	eventually(t, 15*time.Second, "the command", func() bool { return len(tokenHolders(s, token)) > 0 })
-	for deadline := time.Now().Add(400 * time.Millisecond); time.Now().Before(deadline); {
-		if len(tokenHolders(s, token)) == 0 {
-			return
-		}
-		<-time.After(5 * time.Millisecond)
+	if !x.killsHelper {
+		x.awaitUp(t, s, token)
+		return
 	}
+	eventually(t, 15*time.Second, "the supervisor's death", func() bool {
+		p, err := readProc(r.PID)
+		return err != nil || p.start != r.StartTime || !p.live()
+	})
 }
 
 func awaitNone(t *testing.T, s Spec, token string) {
@@ -135,8 +140,8 @@ func eachTorture(t *testing.T, body func(t *testing.T, x torture)) {
 		for round := range *rounds {
 			t.Run(x.name+"/"+strconv.Itoa(round), func(t *testing.T) {
 				t.Parallel()
-				if x.root && os.Getuid() != 0 {
-					t.Skip("needs root")
+				if x.root && os.Getuid() != 0 || x.ordinary && os.Getuid() == 0 {
+					t.Skip("not as this user")
 				}
 				body(t, x)
 			})
@@ -154,11 +159,7 @@ func TestTortureEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cmd.Release()
-		if x.killsHelper {
-			awaitHelperDeath(t, s, token)
-		} else {
-			x.awaitUp(t, s, token)
-		}
+		x.awaitCommand(t, s, token, cmd.(*command).recorded)
 		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 		defer cancel()
 		if err := cmd.End(ctx, 200*time.Millisecond); err != nil {
@@ -179,11 +180,7 @@ func TestTortureKilledExecutor(t *testing.T) {
 	eachTorture(t, func(t *testing.T, x torture) {
 		s, token := x.spec(t)
 		executor, r := startHost(t, s)
-		if x.killsHelper {
-			awaitHelperDeath(t, s, token)
-		} else {
-			x.awaitUp(t, s, token)
-		}
+		x.awaitCommand(t, s, token, r)
 		if err := executor.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
