@@ -274,9 +274,11 @@ func TestAnUpgradeRefusedIsNeverFinal(t *testing.T) {
 			answer http.HandlerFunc
 			status int
 		}{
-			"unavailable": {func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "draining", 503) }, 503},
-			"forbidden":   {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(403) }, 403},
-			"a page":      {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>sign in</html>")) }, 200},
+			"unavailable": {func(rw http.ResponseWriter, _ *http.Request) {
+				http.Error(rw, "draining", http.StatusServiceUnavailable)
+			}, 503},
+			"forbidden": {func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(403) }, 403},
+			"a page":    {func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>sign in</html>")) }, 200},
 			"elsewhere": {func(rw http.ResponseWriter, r *http.Request) {
 				http.Redirect(rw, r, "https://elsewhere.example/ws", http.StatusFound)
 			}, 302},

@@ -59,8 +59,7 @@ type connection struct {
 	born      time.Time
 	stalled   *time.Timer
 	beats     int64 // the writer's: heartbeats sent
-	doneOnce  sync.Once
-	goodbying bool // serve's: goodbye was given to the writer
+	goodbying bool  // serve's: goodbye was given to the writer
 }
 
 // pingOrder travels in the control channel so that no ping starts while a frame
