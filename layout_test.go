@@ -43,6 +43,7 @@ var leaves = map[string][]string{
 	"internal/files/place": {"internal/fault", "internal/files/posix", "wire"},
 	"internal/files/posix": {"internal/fault", "wire"},
 	"internal/loginenv":    {},
+	"internal/caplog":      {},
 	"internal/logind":      {},
 }
 
