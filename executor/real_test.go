@@ -32,7 +32,7 @@ type host struct {
 	url, device string
 }
 
-func newHost(t *testing.T, c refserver.Config, workspace string) *host {
+func newHost(t testing.TB, c refserver.Config, workspace string) *host {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -113,7 +113,7 @@ func child(t *testing.T, h *host, dir, workspace string) *exec.Cmd {
 	return cmd
 }
 
-func workspaceOf(t *testing.T) (dir, workspace string) {
+func workspaceOf(t testing.TB) (dir, workspace string) {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

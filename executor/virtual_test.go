@@ -139,7 +139,7 @@ func simulate(t *testing.T, change func(*executor.Config), fn func(t *testing.T,
 	})
 }
 
-func activate(t *testing.T, s *refserver.Server, device string) {
+func activate(t testing.TB, s *refserver.Server, device string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -157,7 +157,7 @@ func command(t *testing.T, s *refserver.Server, device, text string) *refserver.
 	return call
 }
 
-func settle(t *testing.T, call *refserver.Call) refserver.Settlement {
+func settle(t testing.TB, call *refserver.Call) refserver.Settlement {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
