@@ -14,20 +14,21 @@ type landing struct {
 	needsExpect bool
 	// keepsOpen: the content is read again, so it is not flushed beforehand.
 	keepsOpen bool
+	draft     func(l *files.Layer, path string) (*files.Draft, error)
 	place     func(context.Context, *files.Draft, wire.WriteArgs) (wire.Outcome, error)
 }
 
 var (
-	replaceFile = landing{place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	replaceFile = landing{draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Replace(ctx))
 	}}
-	createFile = landing{place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	createFile = landing{draft: (*files.Layer).DraftNew, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Create(ctx))
 	}}
-	guardFile = landing{needsExpect: true, place: func(ctx context.Context, d *files.Draft, a wire.WriteArgs) (wire.Outcome, error) {
+	guardFile = landing{needsExpect: true, draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, a wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Guarded(ctx, *a.Expect))
 	}}
-	appendFile = landing{keepsOpen: true, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	appendFile = landing{keepsOpen: true, draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		return wire.VoidOutcome{}, d.Append(ctx)
 	}}
 )
@@ -46,7 +47,7 @@ func writeWith(l *files.Layer, to landing) Handler {
 		if to.needsExpect && args.Expect == nil {
 			return wire.Failf(wire.CodeInvalid, "%s: %q: a guarded write must say what it expects", c.In.Kind, args.Path)
 		}
-		d, err := l.Draft(args.Path)
+		d, err := to.draft(l, args.Path)
 		if err != nil {
 			return fileFailed(ctx, c, err)
 		}

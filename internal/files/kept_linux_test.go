@@ -19,6 +19,15 @@ import (
 	"github.com/sema-agent/device-executor/wire"
 )
 
+// skip leaves a test out, unless this machine was set up to run them all.
+func skip(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
 // faces are the three ways to replace a file, for tests of what is kept.
 func faces(path string) map[string]step {
 	return map[string]step{"replace": replace, "append": appendTo, "guarded": guarded(files.Expect{CanonicalPath: path})}

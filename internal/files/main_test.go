@@ -27,12 +27,3 @@ func another(part string, args ...string) *exec.Cmd {
 	cmd.Stderr = os.Stderr
 	return cmd
 }
-
-// skip leaves a test out, unless this machine was set up to run them all.
-func skip(t testing.TB, why string) {
-	t.Helper()
-	if os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
-}

@@ -216,6 +216,9 @@ func (l *Layer) spotAt(op, asked, at string) (*spot, error) {
 		}
 		var m string
 		parent, m = split(parent)
+		if m == "." || m == ".." { // in a link: the kernel makes no sense of it either
+			return nil, l.notOpened(op, asked, err)
+		}
 		s.missing = append([]string{m}, s.missing...)
 	}
 	var err error

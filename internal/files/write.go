@@ -33,7 +33,8 @@ type Draft struct {
 	stage *place.Stage
 }
 
-// Draft opens a draft for a path. It fails where there is no folder to write in.
+// Draft opens a draft for the object that a path leads to. It fails where there is
+// no folder to write in.
 func (l *Layer) Draft(p string) (*Draft, error) {
 	const op = "write"
 	clean, err := checkPath(op, p)
@@ -44,6 +45,33 @@ func (l *Layer) Draft(p string) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l.draft(p, clean, s)
+}
+
+// DraftNew opens a draft for Create. It fails with `already_exists` at once if there
+// is anything at the path, a dangling or looping link included, also where this
+// process could not write.
+func (l *Layer) DraftNew(p string) (*Draft, error) {
+	const op = "create"
+	clean, err := checkPath(op, p)
+	if err != nil {
+		return nil, err
+	}
+	if clean == "/" {
+		return nil, posix.Wrap(op, p, unix.EEXIST)
+	}
+	s, err := l.spotAt(op, p, clean)
+	if err != nil {
+		return nil, err
+	}
+	if s.old != nil {
+		s.close()
+		return nil, posix.Refuse(wire.CodeAlreadyExists, op, p, "there is already something at this path")
+	}
+	return l.draft(p, clean, s)
+}
+
+func (l *Layer) draft(p, clean string, s *spot) (*Draft, error) {
 	stage, err := l.placer.Stage(s.dir, s.real(), s.old != nil)
 	if err != nil {
 		s.close()

@@ -152,6 +152,26 @@ func TestExclusiveRefusesWhateverIsThere(t *testing.T) {
 	wantNames(t, dir, "dangling", "file", "folder")
 }
 
+func TestADraftForANewFileIsRefusedAtOnceIfOneIsThere(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	must(t, os.Symlink("nowhere", dir+"/dangling"))
+	must(t, os.Symlink("loop", dir+"/loop"))
+	must(t, os.Symlink("/proc/version", dir+"/unwritable"))
+	must(t, os.Mkdir(dir+"/folder", 0o755))
+	for _, p := range []string{dir + "/dangling", dir + "/loop", dir + "/unwritable", dir + "/folder", dir + "/folder/", "/", "/dev/null"} {
+		_, err := l.DraftNew(p)
+		wantCode(t, err, wire.CodeAlreadyExists)
+	}
+	d, err := l.DraftNew(dir + "/a/new")
+	must(t, err)
+	defer d.Discard()
+	r, err := d.Create(context.Background())
+	must(t, err)
+	if r.Path != dir+"/a/new" || !*r.Created {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestWritesGoThroughLinks(t *testing.T) {
 	l, dir := newLayer(t, files.Config{}), folder(t)
 	must(t, os.MkdirAll(dir+"/real/sub", 0o755))
@@ -161,6 +181,7 @@ func TestWritesGoThroughLinks(t *testing.T) {
 	must(t, os.Symlink("relative", dir+"/chained"))
 	must(t, os.Symlink("real/../real/sub/../f", dir+"/dotted"))
 	must(t, os.Symlink("real/new", dir+"/dangling"))
+	must(t, os.Symlink("no/../new", dir+"/senseless"))
 	must(t, os.Symlink("loop2", dir+"/loop1"))
 	must(t, os.Symlink("loop1", dir+"/loop2"))
 	must(t, os.Symlink("real", dir+"/folder"))
@@ -174,7 +195,9 @@ func TestWritesGoThroughLinks(t *testing.T) {
 	if r := mustPut(t, l, dir+"/dangling", "made", replace); r.Path != dir+"/real/new" || !*r.Created {
 		t.Errorf("dangling: %+v", r)
 	}
-	_, err := put(l, dir+"/loop1", "x", replace)
+	_, err := put(l, dir+"/senseless", "x", replace)
+	wantCode(t, err, wire.CodeNotFound)
+	_, err = put(l, dir+"/loop1", "x", replace)
 	wantCode(t, err, wire.CodeInvalid)
 	if !strings.Contains(err.Error(), "symbolic links") {
 		t.Errorf("a loop is told so: %v", err)

@@ -168,8 +168,8 @@ func (s *Stage) cameOut() (*posix.Object, error) {
 	return &posix.Object{FD: -1, Stat: st}, err
 }
 
-// putBack undoes an exchange. The object that came out must be in place at the
-// end, or a newer one that someone renamed in meanwhile. Each round puts in what
+// putBack undoes an exchange. The object that came out is in place at the end, or a
+// newer one that someone renamed in meanwhile. Each round puts in what
 // came out of the one before; when what comes out is what was put in last, nobody
 // interfered since, and what is at the temporary name is ours or was superseded.
 func (s *Stage) putBack(dir *posix.Dir, name string, out *posix.Object) error {
@@ -225,6 +225,6 @@ func (s *Stage) lost(dir *posix.Dir, name string, err error) error {
 	other := s.named.Join(s.name)
 	s.forget = nil
 	s.dropName()
-	return posix.Refuse(wire.CodeOutcomeUnknown, "guarded write", dir.Join(name),
+	return posix.Refuse(wire.CodeOutcomeUnknown, "write", dir.Join(name),
 		"the exchange could not be finished (%w); an object that belongs there may be at %q", err, other)
 }
