@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what a command may touch of the world, so that tests can hand it
+// another one.
+type app struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+	getenv func(string) string
+	now    func() time.Time
+	random io.Reader
+}
+
+func system() *app {
+	return &app{
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		now:    time.Now,
+		random: rand.Reader,
+	}
+}
+
+// run executes one command line and returns the exit code of the process.
+func run(args []string, a *app) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return exitOK
+	}
+	code := exitCode(err)
+	var quiet *codeError
+	if errors.As(err, &quiet) && quiet.err == nil {
+		return code
+	}
+	fmt.Fprintf(a.stderr, "sema: %s\n", explain(err))
+	return code
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sema",
+		Short: "Let a cloud coding agent use this machine, on your terms",
+		// One line for the error and, for a wrong command line, how to get
+		// help: cobra's own reaction is a page of usage.
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noArgs,
+		RunE:          showHelp,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%v\nRun '%s --help' for its flags.", err, c.CommandPath())
+	})
+	device := &cobra.Command{
+		Use:   "device",
+		Short: "This machine as a device: enroll it, serve it, look at it",
+		Args:  noArgs,
+		RunE:  showHelp,
+	}
+	device.AddCommand(deviceCommands(a)...)
+	root.AddCommand(device, newVersion(a))
+	return root
+}
+
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+
+// noArgs refuses words that are no command, naming the nearest one.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	msg := fmt.Sprintf("'%s' has no command %q.", c.CommandPath(), args[0])
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		msg += fmt.Sprintf(" Did you mean %q?", near[0])
+	}
+	return usagef("%s\nRun '%s --help' to see what there is.", msg, c.CommandPath())
+}

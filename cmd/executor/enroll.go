@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/enroll"
+)
+
+type enrollFlags struct {
+	server         string
+	token          string
+	workspace      string
+	name           string
+	keyStore       string
+	credentialFile string
+	allowInsecure  bool
+	json           bool
+}
+
+// enrolledDevice is what `enroll --json` prints.
+type enrolledDevice struct {
+	DeviceID      string `json:"deviceId"`
+	Server        string `json:"server"`
+	WorkspaceRoot string `json:"workspaceRoot"`
+	KeyStore      string `json:"keyStore"`
+	PublicKey     string `json:"publicKey"`
+}
+
+func newEnroll(a *app) *cobra.Command {
+	var f enrollFlags
+	c := &cobra.Command{
+		Use:   "enroll",
+		Short: "Make this machine a device of a server",
+		Long: `Make this machine a device of a server, once.
+
+A key pair is made here; only its public half is sent. The server needs your
+credential for the two calls: put it in SEMA_CREDENTIAL or in a file named by
+--credential-file ('-' reads it from stdin). It is not stored. If somebody gave
+you an enrollment token, pass it by SEMA_ENROLL_TOKEN or '--token -'; otherwise
+one is issued.
+
+If an answer gets lost, run the same command with the same token again: it
+finishes what was begun.`,
+		Example: "  SEMA_CREDENTIAL=… sema device enroll --server https://sema.example.com \\\n    --workspace ~/code",
+		Args:    noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.enroll(c, f)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.server, "server", "", "address of the server (or SEMA_SERVER)")
+	flags.StringVar(&f.token, "token", "", "enrollment token; '-' reads a line of stdin (or SEMA_ENROLL_TOKEN)")
+	flags.StringVar(&f.workspace, "workspace", "", "folder that work happens in (default: the current one)")
+	flags.StringVar(&f.name, "name", "", "name of this device (default: the host's)")
+	flags.StringVar(&f.keyStore, "key-store", enroll.StoreAuto, "where the private key goes: auto, keychain or file")
+	flags.StringVar(&f.credentialFile, "credential-file", "", "file with your credential; '-' reads stdin (or SEMA_CREDENTIAL)")
+	flags.BoolVar(&f.allowInsecure, "allow-insecure", false, "take an http:// address that is not on this machine")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
+	return c
+}
+
+func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
+	if f.server == "" {
+		f.server = a.getenv("SEMA_SERVER")
+	}
+	if f.server == "" {
+		return usagef("say which server: --server URL, or SEMA_SERVER")
+	}
+	server, err := enroll.ParseServer(f.server, f.allowInsecure)
+	if err != nil {
+		return err
+	}
+	credential, token, err := enroll.Sources{
+		CredentialFile: f.credentialFile,
+		Token:          f.token,
+		Getenv:         a.getenv,
+		Stdin:          a.stdin,
+	}.Read()
+	if err != nil {
+		return err
+	}
+	home, err := enroll.OpenHome(a.getenv)
+	if err != nil {
+		return err
+	}
+	transport, err := enroll.NewTransport(a.getenv)
+	if err != nil {
+		return err
+	}
+	defer transport.CloseIdleConnections()
+	if server.Insecure() {
+		fmt.Fprintf(a.stderr, "Warning: %s is not encrypted: whoever is on the way reads your credential.\n", server)
+	}
+	name := f.name
+	if !c.Flags().Changed("name") {
+		host, _ := os.Hostname() // a machine without a name enrolls without one
+		name = enroll.DisplayName(host)
+	}
+
+	progress := newProgress(a, "Talking to "+server.String())
+	enroller := &enroll.Enroller{
+		Home: home,
+		Client: &enroll.Client{
+			Transport: transport,
+			UserAgent: userAgent(),
+			Now:       a.now,
+			Waiting: func(why string, wait time.Duration) {
+				progress.note(fmt.Sprintf("%s; trying again in %s", why, wait.Round(time.Second)))
+			},
+		},
+		Stores:     a.stores(),
+		Now:        a.now,
+		Rand:       a.random,
+		Log:        slog.New(slog.DiscardHandler),
+		WriteFaces: writeFaces,
+	}
+	done, err := enroller.Enroll(c.Context(), enroll.Request{
+		Server:     server,
+		Credential: credential,
+		Token:      token,
+		Workspace:  f.workspace,
+		Name:       name,
+		KeyStore:   f.keyStore,
+		Platform:   platform(),
+		Supports:   implemented(),
+	})
+	progress.stop()
+	if err != nil {
+		return err
+	}
+	return a.printEnrolled(done, f.json)
+}
+
+func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
+	r := done.Record
+	for _, note := range done.Notes {
+		fmt.Fprintf(a.stderr, "Note: %s\n", note)
+	}
+	if asJSON {
+		return json.NewEncoder(a.stdout).Encode(enrolledDevice{
+			DeviceID:      r.DeviceID,
+			Server:        r.Server.String(),
+			WorkspaceRoot: r.WorkspaceRoot,
+			KeyStore:      r.KeyStore,
+			PublicKey:     r.PublicKey.String(),
+		})
+	}
+	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
+  server     %s
+  workspace  %s
+  key        in the %s: %s
+Serve it now:        sema device serve
+Or in the background: sema device service install
+`, r.DeviceID, r.Server, r.WorkspaceRoot, storeWords(r.KeyStore), done.KeyStoreReason)
+	return err
+}
+
+func userAgent() string { return "sema-device-executor/" + buildVersion().Version }

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/internal/status"
+)
+
+// watchPause is how often --watch looks.
+const watchPause = 500 * time.Millisecond
+
+// deviceStatus is what `status --json` prints for a device. Executor is the
+// running executor's own word, absent when none runs.
+type deviceStatus struct {
+	DeviceID string           `json:"deviceId"`
+	Server   string           `json:"server"`
+	Running  bool             `json:"running"`
+	PID      int              `json:"pid,omitempty"`
+	Revoked  bool             `json:"revoked,omitempty"`
+	Executor *status.Snapshot `json:"executor,omitempty"`
+	Problem  string           `json:"problem,omitempty"`
+}
+
+func newStatus(a *app) *cobra.Command {
+	var device string
+	var asJSON, watch bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "What the running executor is doing",
+		Long: `What the running executor is doing: connection and cause, what runs for the
+cloud right now, what waits to be acknowledged, and the last trouble with what
+to do about it. Works without a network and without a running executor.`,
+		Example: "  sema device status --watch",
+		Args:    noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			home, err := enroll.OpenHome(a.getenv)
+			if err != nil {
+				return err
+			}
+			record, err := home.Choose(device)
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.watchStatus(c.Context(), record, asJSON)
+			}
+			s := readStatus(record)
+			if asJSON {
+				return json.NewEncoder(a.stdout).Encode(s)
+			}
+			_, err = a.stdout.Write(a.renderStatus(s))
+			return err
+		},
+	}
+	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
+	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON; with --watch a line per change")
+	c.Flags().BoolVar(&watch, "watch", false, "look again until interrupted, redrawing in place")
+	return c
+}
+
+// readStatus puts together what the lock and the status file say. A file whose
+// writer is gone is not believed.
+func readStatus(r *enroll.Record) deviceStatus {
+	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked()}
+	s.Running, s.PID = holder(r.Dir())
+	if !s.Running {
+		return s
+	}
+	snapshot, err := status.Load(filepath.Join(r.Dir(), "status.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		s.Problem = err.Error()
+	case snapshot.PID == s.PID:
+		s.Executor = snapshot
+	}
+	return s
+}
+
+// watchStatus redraws in place on a terminal, and prints each change elsewhere.
+func (a *app) watchStatus(ctx context.Context, r *enroll.Record, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	tick := time.NewTicker(watchPause)
+	defer tick.Stop()
+	terminal := isTerminal(a.stdout)
+	var last []byte
+	for {
+		s := readStatus(r)
+		var page []byte
+		if asJSON {
+			b, err := json.Marshal(s)
+			if err != nil {
+				return err
+			}
+			page = append(b, '\n')
+		} else {
+			page = a.renderStatus(s)
+		}
+		if !bytes.Equal(page, last) {
+			out := page
+			if terminal && !asJSON {
+				out = redraw(last, page)
+			}
+			if _, err := a.stdout.Write(out); err != nil {
+				return err
+			}
+			last = page
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// redraw moves back over the last page and writes the new one over it.
+func redraw(last, page []byte) []byte {
+	var b bytes.Buffer
+	if n := bytes.Count(last, []byte("\n")); n > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", n)
+	}
+	b.WriteString("\x1b[J")
+	b.Write(page)
+	return b.Bytes()
+}
+
+func (a *app) renderStatus(s deviceStatus) []byte {
+	var b bytes.Buffer
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("device", "%s", s.DeviceID)
+	row("server", "%s", s.Server)
+	switch {
+	case s.Revoked:
+		row("state", "revoked: the server has ended this device for good")
+		row("", "Enroll again: sema device enroll --server %s", s.Server)
+		return b.Bytes()
+	case !s.Running:
+		row("state", "not running")
+		row("", "Start it: sema device serve, or sema device service start")
+		return b.Bytes()
+	case s.Executor == nil:
+		row("state", "running (pid %d), has not said yet what it does", s.PID)
+		if s.Problem != "" {
+			row("", "%s", s.Problem)
+		}
+		return b.Bytes()
+	}
+	x := s.Executor
+	now := a.now()
+	row("state", "%s (%s) for %s, pid %d", words(x.State.Phase), words(x.State.Cause), age(now, x.State.Since), x.PID)
+	if !x.State.RetryAt.IsZero() {
+		row("", "next attempt in %s", max(x.State.RetryAt.Sub(now), 0).Round(time.Second))
+	}
+	if x.Generation != "" {
+		row("generation", "%s", x.Generation)
+	}
+	if len(x.Work) == 0 {
+		row("work", "nothing")
+	}
+	for i, w := range x.Work {
+		name := "work"
+		if i > 0 {
+			name = ""
+		}
+		doing := "waits"
+		if !w.Started.IsZero() {
+			doing = "runs for " + age(now, w.Started)
+		}
+		row(name, "%s %s, %s out", w.Kind, doing, size(w.BytesOut))
+	}
+	row("outbox", "%d instructions, %s in %d chunks, %d results unacknowledged",
+		x.Outbox.Instructions, size(x.Outbox.Bytes), x.Outbox.Chunks, x.Outbox.Results)
+	row("so far", "%d connections, %d instructions (%d failed), %s in, %s out", x.Counters.Connections,
+		x.Counters.Instructions, x.Counters.Failed, size(x.Counters.BytesIn), size(x.Counters.BytesOut))
+	for _, id := range x.Stuck {
+		row("stuck", "%s: the kernel does not let its processes die", id)
+	}
+	for _, notice := range x.Notices {
+		row("note", "%s", notice)
+	}
+	if e := x.LastError; e != nil {
+		row("last error", "%s ago: %s", age(now, e.At), e.Text)
+		if e.Remedy != "" {
+			row("", "%s", e.Remedy)
+		}
+	}
+	return b.Bytes()
+}
+
+// words makes a name of the closed sets readable.
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// age is how long ago something was, as coarse as a person needs it.
+func age(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// size is a number of bytes with a unit.
+func size(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	div, exp := int64(unit), 0
+	for n/div >= unit && exp < 4 {
+		div *= unit
+		exp++
+	}
+	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTP"[exp])
+}

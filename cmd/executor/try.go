@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/instructions"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// exitInterrupted is what shells report for a command that INT ended.
+const exitInterrupted = 130
+
+type tryFlags struct {
+	workspace string
+	timeout   time.Duration
+	verbose   bool
+	put       []string
+	get       []string
+	list      []string
+}
+
+func newTry(a *app) *cobra.Command {
+	var f tryFlags
+	c := &cobra.Command{
+		Use:   "try [flags] [-- COMMAND…]",
+		Short: "Try it all on this machine alone: no account, no network",
+		Long: `Start the bundled reference server on loopback, enroll a throw-away device with
+it, serve that device for real, and send COMMAND through the whole protocol as
+an exec instruction. Its output comes back on stdout and stderr, its exit code
+is the exit code. Several words are joined by spaces, as ssh does.
+
+--put, --get and --ls try the file instructions, in this order and before the
+command. Relative paths are taken from the workspace. Nothing of the trial
+itself is left behind.
+
+Exit codes: the command's; 130 when interrupted; 1 when an instruction failed
+or was never answered.`,
+		Example: "  sema device try -- 'go version && uname -s'\n" +
+			"  sema device try -v --put notes.txt:/tmp/notes.txt --get /tmp/notes.txt --ls /tmp",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 && len(f.put)+len(f.get)+len(f.list) == 0 {
+				return usagef("say what to try, for example: sema device try -- 'uname -a'")
+			}
+			if f.timeout <= 0 {
+				return usagef("--timeout: %s is no time at all", f.timeout)
+			}
+			return a.try(c.Context(), f, strings.Join(args, " "))
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.workspace, "workspace", "", "folder to work in (default: the current one)")
+	flags.DurationVar(&f.timeout, "timeout", time.Hour, "how long each instruction may take")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the frames going by: kinds, sizes and numbers, never content")
+	flags.StringArrayVar(&f.put, "put", nil, "`LOCAL:REMOTE`: write a file through the protocol (repeatable)")
+	flags.StringArrayVar(&f.get, "get", nil, "`REMOTE`: read a file through the protocol to stdout (repeatable)")
+	flags.StringArrayVar(&f.list, "ls", nil, "`DIR`: list a folder through the protocol (repeatable)")
+	return c
+}
+
+func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root, err := absoluteFolder(f.workspace)
+	if err != nil {
+		return exitWith(exitUsage, fmt.Errorf("--workspace: %w", err))
+	}
+	puts, err := parsePuts(f.put)
+	if err != nil {
+		return err
+	}
+	b, err := a.startBench(ctx, root, f.verbose)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopped := b.stop(); err == nil {
+			err = stopped
+		}
+	}()
+	t := trial{app: a, bench: b, root: b.root, timeout: f.timeout}
+	for _, p := range puts {
+		if err := t.put(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, path := range f.get {
+		if err := t.get(ctx, path); err != nil {
+			return err
+		}
+	}
+	for _, dir := range f.list {
+		if err := t.list(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if command == "" {
+		return nil
+	}
+	return t.exec(ctx, command)
+}
+
+// trial sends instructions to the device on the bench.
+type trial struct {
+	app     *app
+	bench   *bench
+	root    string
+	timeout time.Duration
+}
+
+// remote resolves a path as the server of a session would: absolute, clean, from
+// the workspace.
+func (t *trial) remote(path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(t.root, path)
+	}
+	return filepath.Clean(path)
+}
+
+func (t *trial) exec(ctx context.Context, command string) error {
+	outcome, err := t.run(ctx, wire.KindExec, wire.ExecArgs{Command: command}, nil, func(kind wire.ChunkKind, data []byte) error {
+		to := t.app.stdout
+		if kind == wire.ChunkStderr {
+			to = t.app.stderr
+		}
+		_, err := to.Write(data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if o, ok := outcome.(wire.ExecOutcome); ok && o.ExitCode != 0 {
+		return exitWith(int(o.ExitCode), nil)
+	}
+	return nil
+}
+
+type putFile struct{ local, remote string }
+
+// parsePuts reads LOCAL:REMOTE; the first colon divides, so a LOCAL with a colon
+// in it is written with a path that has none before it, such as ./a:b.
+func parsePuts(values []string) ([]putFile, error) {
+	var puts []putFile
+	for _, v := range values {
+		local, remote, ok := strings.Cut(v, ":")
+		if !ok || local == "" || remote == "" {
+			return nil, usagef("--put %q: write it as LOCAL:REMOTE", v)
+		}
+		puts = append(puts, putFile{local, remote})
+	}
+	return puts, nil
+}
+
+func (t *trial) put(ctx context.Context, p putFile) error {
+	content, err := os.ReadFile(p.local)
+	if err != nil {
+		return fmt.Errorf("--put: %w", err)
+	}
+	outcome, err := t.run(ctx, wire.KindWriteFile, wire.WriteArgs{Path: t.remote(p.remote)}, content, nil)
+	if err != nil {
+		return err
+	}
+	receipt, ok := outcome.(wire.WriteOutcome)
+	if !ok {
+		return fmt.Errorf("--put: the outcome is a %T", outcome)
+	}
+	how := "replaced"
+	if receipt.Created != nil && *receipt.Created {
+		how = "created"
+	}
+	fmt.Fprintf(t.app.stderr, "%s %s (%d bytes)\n", how, receipt.CanonicalPath, len(content))
+	return nil
+}
+
+func (t *trial) get(ctx context.Context, path string) error {
+	_, err := t.run(ctx, wire.KindReadBinaryFile, wire.PathArgs{Path: t.remote(path)}, nil, func(_ wire.ChunkKind, data []byte) error {
+		_, err := t.app.stdout.Write(data)
+		return err
+	})
+	return err
+}
+
+func (t *trial) list(ctx context.Context, dir string) error {
+	outcome, err := t.run(ctx, wire.KindListDir, wire.PathArgs{Path: t.remote(dir)}, nil, nil)
+	if err != nil {
+		return err
+	}
+	listing, ok := outcome.(wire.StatOutcome)
+	if !ok {
+		return fmt.Errorf("--ls: the outcome is a %T", outcome)
+	}
+	for _, e := range listing.Entries {
+		mode := "----"
+		if e.Mode != nil {
+			mode = fmt.Sprintf("%04o", *e.Mode)
+		}
+		if _, err := fmt.Fprintf(t.app.stdout, "%-7s  %s  %12d  %s  %s\n", e.Kind, mode, e.Size,
+			time.UnixMilli(e.MtimeMs).Format("2006-01-02 15:04:05"), filepath.Base(e.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errConsumer wraps what went wrong while output was passed on.
+var errConsumer = errors.New("pass the output on")
+
+// run sends one instruction and waits for its outcome, which is a success or an
+// error. An interrupt cancels it.
+func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content []byte, deliver func(wire.ChunkKind, []byte) error) (wire.Outcome, error) {
+	settlement, err := t.bench.do(ctx, kind, args, content, t.timeout, deliver)
+	if err != nil {
+		return nil, err
+	}
+	if failed := settlement.Stream.DeliverErr; failed != nil {
+		if errors.Is(failed, syscall.EPIPE) {
+			return nil, exitWith(128+int(syscall.SIGPIPE), nil) // the reader has seen enough
+		}
+		return nil, fmt.Errorf("%w: %w", errConsumer, failed)
+	}
+	switch o := settlement.Outcome.(type) {
+	case wire.Failure:
+		return nil, fmt.Errorf("%s: %s: %s", kind, o.Code, o.Message)
+	case wire.CancelledOutcome:
+		if ctx.Err() != nil {
+			return nil, exitWith(exitInterrupted, nil)
+		}
+		return nil, fmt.Errorf("%s: cancelled (%s)", kind, o.State)
+	}
+	return settlement.Outcome, nil
+}
+
+// cleanEnvironment is what the trial's commands start from.
+func cleanEnvironment() []string { return instructions.WithoutSecrets(os.Environ()) }
+
+// benchLog is the executor's own log during a trial: troubles only.
+func (a *app) benchLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/enroll"
+)
+
+func newUnenroll(a *app) *cobra.Command {
+	var device string
+	var yes bool
+	c := &cobra.Command{
+		Use:   "unenroll",
+		Short: "Delete this machine's key and record of a device",
+		Long: `Delete the private key and the record of a device from this machine.
+
+The server is not told: it keeps the device, offline for good, until the
+account's owner revokes it there. Enrolling again makes a new device.`,
+		Example: "  sema device unenroll --device dev_01J8ZQ4T9X0000000000000000 --yes",
+		Args:    noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			home, err := enroll.OpenHome(a.getenv)
+			if err != nil {
+				return err
+			}
+			record, err := home.Choose(device)
+			if err != nil {
+				return err
+			}
+			if running, pid := holder(record.Dir()); running {
+				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\nStop it first: sema device service stop (or end that process), then unenroll", record.DeviceID, pid))
+			}
+			if !yes {
+				if err := a.confirm(fmt.Sprintf("Delete the key and the record of %s (%s)?", record.DeviceID, record.Server)); err != nil {
+					return err
+				}
+			}
+			if err := home.Unenroll(c.Context(), record, a.stores()); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stderr, "%s is no longer enrolled on this machine.\n", record.DeviceID)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+var errNotConfirmed = errors.New("nothing was changed: not confirmed")
+
+// confirm asks a question whose only yes is the word itself.
+func (a *app) confirm(question string) error {
+	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if err != nil && answer == "" {
+		fmt.Fprintln(a.stderr)
+		return exitWith(exitUsage, fmt.Errorf("%w.\nWhere nobody can answer, say --yes", errNotConfirmed))
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return exitWith(exitUnexpected, errNotConfirmed)
+}
