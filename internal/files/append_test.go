@@ -170,3 +170,45 @@ func TestTwentyAppendsAtOnceAllArrive(t *testing.T) {
 		t.Errorf("%d bytes", len(b))
 	}
 }
+
+// sharing is a system whose files can share their content.
+type sharing struct {
+	posix.System
+	n *int
+}
+
+func (s sharing) Clone(dst, src int) error {
+	*s.n++
+	for {
+		if n, err := s.Copy(dst, src, 1<<30); err != nil || n == 0 {
+			_, _ = unix.Seek(dst, 0, unix.SEEK_SET) // a real one moves no offset
+			return err
+		}
+	}
+}
+
+func TestALargeFileThatCanBeSharedIsReplaced(t *testing.T) {
+	dir, shared := quick(t), 0
+	path := dir + "/large"
+	write(t, path, "the start", 0o644)
+	const size = 65 << 20
+	must(t, os.Truncate(path, size))
+	if !asksForWriters(t, path) {
+		t.Skip("every file counts as held here")
+	}
+	old, err := os.Open(path)
+	must(t, err)
+	defer old.Close()
+	before := inode(t, path)
+	l := newLayer(t, files.Config{Calls: sharing{n: &shared}})
+	mustPut(t, l, path, "the end", appendTo)
+	if shared != 1 || inode(t, path) == before {
+		t.Errorf("shared %d times; replaced: %v", shared, inode(t, path) != before)
+	}
+	if i, err := os.Stat(path); err != nil || i.Size() != size+7 {
+		t.Errorf("%v, %v", i.Size(), err)
+	}
+	if i, err := old.Stat(); err != nil || i.Size() != size {
+		t.Errorf("the old object was written to: %v, %v", i.Size(), err)
+	}
+}
