@@ -316,3 +316,33 @@ func TestAFolderThatCameToBeMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// broken is a system whose disk fails from one exchange on.
+type broken struct {
+	*scripted
+	from int
+}
+
+func (b broken) Exchange(d1 int, n1 string, d2 int, n2 string) error {
+	if b.n+1 >= b.from {
+		b.n++
+		return unix.EIO
+	}
+	return b.scripted.Exchange(d1, n1, d2, n2)
+}
+
+func TestAnExchangeThatCannotBeUndoneIsSaidAndKeptForTheNextStart(t *testing.T) {
+	j := &journal{}
+	dir := folder(t)
+	path := dir + "/f"
+	l := newLayer(t, files.Config{Journal: j, Calls: broken{&scripted{before: map[int]func(){1: theirs(t, path, "other")}}, 2}})
+	id := mustPut(t, l, path, "old", replace).FileID
+	_, err := put(l, path, "mine", guarded(files.Expect{CanonicalPath: path, FileID: id}))
+	wantCode(t, err, wire.CodeOutcomeUnknown)
+	if j.open() != 1 {
+		t.Fatalf("%d entries in the journal, want the one", j.open())
+	}
+	recovered(t, j)
+	wantContent(t, path, "other")
+	wantNames(t, dir, "f")
+}
