@@ -36,7 +36,9 @@ var storeys = []string{
 // leaves are the internal packages: a leaf imports of this module only what is
 // listed for it.
 var leaves = map[string][]string{
-	"internal/activity":    {"instructions", "wire"},
+	"internal/activity": {"instructions", "wire"},
+	"internal/doctor": {"enroll", "fence", "instructions", "internal/files", "internal/loginenv", "internal/process",
+		"internal/status", "link", "wire"},
 	"internal/fault":       {},
 	"internal/status":      {"wire"},
 	"internal/process":     {"internal/fault", "wire"},

@@ -1,0 +1,223 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/status"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+func record(r *enroll.Record) []Finding {
+	what := "enrolled on " + r.EnrolledAt.Local().Format("2006-01-02")
+	if r.Name != "" {
+		what += fmt.Sprintf(" as %q", r.Name)
+	}
+	return []Finding{{Check: "record", Level: OK, What: what}}
+}
+
+func revoked(r *enroll.Record) []Finding {
+	return []Finding{{
+		Check: "revoked", Level: Fail,
+		What: fmt.Sprintf("the server revoked this device on %s", r.RevokedAt.Local().Format("2006-01-02 15:04")),
+		Why:  "That is for good: its key has been deleted. Enrolling again makes a new device.",
+		Run:  "sema device enroll --server " + quote(r.Server.String()),
+	}}
+}
+
+// key reads the private key and holds it against the registered public one, and
+// says why it is where it is.
+func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
+	if _, err := d.Stores.Load(ctx, r); err != nil {
+		f := Finding{
+			Check: "key", Level: Fail, What: err.Error(), Mend: enroll.Advice(err),
+			Why: "The server knows this device by its key alone.",
+		}
+		var trouble *enroll.KeyError
+		if errors.As(err, &trouble) {
+			switch trouble.Trouble {
+			case enroll.KeyExposed:
+				f.Run = "chmod go= " + quote(trouble.Path)
+			case enroll.KeyMissing, enroll.KeyDamaged, enroll.KeyMismatch:
+				f.Run = "sema device enroll --server " + quote(r.Server.String())
+			}
+		}
+		return []Finding{f}
+	}
+	f := Finding{Check: "key", Level: OK, What: "the keychain holds it; it is the registered one"}
+	if r.KeyStore == enroll.StoreFile {
+		f.What = "a file holds it, for you alone; it is the registered one"
+		_, err := d.Stores.Keychain.Load(ctx, r.Key())
+		var trouble *enroll.KeyError
+		switch {
+		case err == nil:
+			f.What += "; the keychain has a copy, as an interrupted move leaves it"
+			f.Level, f.Why = Warn, "A key should be in one place."
+			f.Run = "sema device key move file --device " + r.DeviceID
+		case errors.As(err, &trouble) && trouble.Trouble == enroll.KeyMissing:
+			f.What += "; the keychain of this session could hold it"
+			f.Run = "sema device key move keychain --device " + r.DeviceID
+		case errors.As(err, &trouble):
+			f.What += "; the keychain cannot be used here: " + string(trouble.Trouble)
+		}
+	}
+	return []Finding{f}
+}
+
+// lock says who serves the device now.
+func (d *Doctor) lock(r *enroll.Record) []Finding {
+	path := filepath.Join(r.Dir(), "lock")
+	held, pid, err := fence.Probe(path)
+	switch {
+	case err != nil:
+		return []Finding{{
+			Check: "lock", Level: Fail, What: fmt.Sprintf("it cannot be asked whether an executor runs: %v", plain(err)),
+			Why:  "An executor that cannot take its lock does not start.",
+			Mend: "Mend what the system names: the owner and the mode of this file.", Run: "ls -l " + quote(path),
+		}}
+	case !held:
+		return []Finding{{Check: "lock", Level: OK, What: "free: no executor serves this device now"}}
+	}
+	snapshot, err := status.Load(filepath.Join(r.Dir(), "status.json"))
+	if err != nil || snapshot.PID != pid {
+		f := Finding{
+			Check: "lock", Level: Warn,
+			What: fmt.Sprintf("process %d holds this device and does not say what it does", pid),
+			Why:  "While it holds the lock, no other executor can serve this device (exit code 4).",
+			Mend: "If that is not an executor at work, end it.", Run: fmt.Sprintf("kill %d", pid),
+		}
+		if pid == 0 {
+			f.What, f.Run = "a process that left no number holds this device", "fuser -v "+quote(path)
+		}
+		return []Finding{f}
+	}
+	f := Finding{Check: "lock", Level: OK, What: fmt.Sprintf("process %d serves this device now: %s", pid, strings.ReplaceAll(snapshot.State.Phase, "_", " "))}
+	if e := snapshot.LastError; e != nil && snapshot.State.Phase == "backing_off" {
+		f.Level = Warn
+		f.What = fmt.Sprintf("process %d holds this device and has no connection: %s", pid, e.Text)
+		f.Mend, f.Run = e.Remedy, "sema device status --device "+r.DeviceID
+	}
+	return []Finding{f}
+}
+
+// workspace looks at the folder of work, and at what its file system can do.
+func workspace(ctx context.Context, r *enroll.Record) []Finding {
+	root := r.WorkspaceRoot
+	bad := func(level Level, what, mend, run string) []Finding {
+		return []Finding{{
+			Check: "workspace", Level: level, What: what, Mend: mend, Run: run,
+			Why: "Commands start in it, and what the agent reads and writes is there.",
+		}}
+	}
+	const orElse = "Or enroll again with another folder: `sema device enroll --workspace DIR`."
+	info, err := os.Stat(root)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return bad(Fail, root+" is not there", orElse, "mkdir -p "+quote(root))
+	case err != nil:
+		return bad(Fail, fmt.Sprintf("%s cannot be looked at: %v", root, plain(err)), orElse, "ls -ld "+quote(root))
+	case !info.IsDir():
+		return bad(Fail, root+" is not a folder", orElse, "ls -ld "+quote(root))
+	}
+	if err := unix.Access(root, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return bad(Fail, fmt.Sprintf("%s cannot be written to: %v", root, err),
+			"Give yourself the right to, or enroll again with another folder.", "ls -ld "+quote(root))
+	}
+	layer, err := files.New(files.Config{})
+	if err != nil {
+		return bad(Fail, fmt.Sprintf("files cannot be served: %v", err), "Mend the folder that is named.", "")
+	}
+	can, err := layer.Probe(ctx, root)
+	if err != nil {
+		return bad(Fail, fmt.Sprintf("no file can be made in %s: %v", root, err), "Mend what the system names.", "df -h "+quote(root))
+	}
+	return []Finding{{Check: "workspace", Level: OK, What: root}, faces(r, can)}
+}
+
+// faces compares what the file system does in one step now with what the device
+// declares, which is settled at enrollment.
+func faces(r *enroll.Record, can files.Faces) Finding {
+	f := Finding{Check: "writes", Level: OK, What: "every kind of write can be done in one step"}
+	able := map[wire.Kind]bool{wire.KindWriteFileExclusive: can.Exclusive, wire.KindWriteFileGuarded: can.Guarded}
+	var lost, unused, missing []string
+	for _, kind := range enroll.OptionalWriteFaces() {
+		declared := slices.Contains(r.WriteFaces, kind)
+		switch {
+		case declared && !able[kind]:
+			lost = append(lost, string(kind))
+		case !declared && able[kind]:
+			unused = append(unused, string(kind))
+		case !declared:
+			missing = append(missing, string(kind))
+		}
+	}
+	switch {
+	case len(lost) > 0:
+		f.Level = Warn
+		f.What = "the workspace's file system can do no longer what this device declares: " + strings.Join(lost, ", ")
+		f.Why = "Such writes fail; the agent counts on what was declared when this device was enrolled."
+		f.Mend = "Put the workspace back on the file system it was on, or enroll again to declare less."
+		f.Run = "df -T " + quote(r.WorkspaceRoot)
+	case len(unused) > 0:
+		f.What = "the file system could do more than this device declares: " + strings.Join(unused, ", ")
+		f.Mend = "Enroll again to declare it."
+	case len(missing) > 0:
+		f.What = "this file system has no " + strings.Join(missing, ", ") + "; this device does not declare it"
+	}
+	return f
+}
+
+func (d *Doctor) service(ctx context.Context, r *enroll.Record) []Finding {
+	s, err := d.Service(ctx, r.DeviceID)
+	f := Finding{Check: "service", Level: Warn}
+	switch {
+	case err != nil:
+		f.What, f.Mend = err.Error(), enroll.Advice(err)
+		f.Why = "Without a service manager the executor runs only as long as you let it run."
+	case !s.Installed:
+		f.Level, f.What = OK, "none is installed: this device works while `sema device serve` runs"
+		f.Run = "sema device service install --device " + r.DeviceID
+	case !s.Enabled:
+		f.What = "it does not start by itself"
+		f.Why = "After the next start of the machine this device stays offline."
+		f.Run = "sema device service install --device " + r.DeviceID
+	case s.Lingering != nil && !*s.Lingering:
+		f.What = "it ends when you sign out"
+		f.Why = "Without lingering, user services live as long as your last session."
+		f.Run = "loginctl enable-linger"
+	case !s.Running && s.LastExit != "":
+		f.What = "it is not running; last time: " + s.LastExit
+		f.Why = "This device is offline meanwhile."
+		f.Mend, f.Run = "See why it ended, then start it: `sema device service start`.", "sema device service logs --device "+r.DeviceID
+	case !s.Running:
+		f.What, f.Why = "it is not running", "This device is offline meanwhile."
+		f.Run = "sema device service start --device " + r.DeviceID
+	case s.Edited:
+		f.Level, f.What = OK, "running and enabled; its file was edited since it was installed"
+	default:
+		f.Level, f.What = OK, "running, and starts by itself"
+	}
+	return []Finding{f}
+}
+
+// quote makes a word safe to paste into a shell.
+func quote(s string) string {
+	harmless := func(r rune) bool {
+		return r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("0123456789/._-:@", r))
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !harmless(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
