@@ -119,6 +119,42 @@ func TestCommandsGoOnAfterTheKeeperWasKilled(t *testing.T) {
 	}
 }
 
+// A supervisor serves one command after another: an order that comes late must
+// not reach the next one.
+func TestLateEndDoesNotReachTheNextCommand(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	first, err := c.Start(context.Background(), spec("true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "the first command's end", first.Gone())
+	shared := false
+	var next []Command
+	for range maxIdle + 1 {
+		cmd, err := c.Start(context.Background(), spec("sleep .3; exit 6"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Release()
+		next = append(next, cmd)
+		shared = shared || cmd.(*command).link == first.(*command).link
+	}
+	if !shared {
+		t.Fatal("the first command's supervisor was not used again")
+	}
+	if err := first.End(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	for _, cmd := range next {
+		within(t, 5*time.Second, "a later command's end", cmd.Exited())
+		if cmd.ExitCode() != 6 {
+			t.Errorf("a later command's exit code is %d", cmd.ExitCode())
+		}
+	}
+}
+
 func TestNothingStaysBehindACommand(t *testing.T) {
 	t.Parallel()
 	pidFile := filepath.Join(t.TempDir(), "pid")

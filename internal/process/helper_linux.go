@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,29 +102,7 @@ func keepDescriptorsFromCommands() {
 // takeSignals makes a helper survive every signal that can be survived, and
 // commands start with default dispositions: a signal that is handled here is
 // reset by exec, while one that is ignored (as under nohup) would stay ignored.
-func takeSignals() {
-	for sig := 1; sig <= 64; sig++ {
-		defaultIfIgnored(sig)
-	}
-	signal.Notify(make(chan os.Signal, 1))
-}
-
-// defaultIfIgnored works below os/signal, which neither tells of every ignored
-// signal nor knows all 64.
-func defaultIfIgnored(sig int) {
-	// The kernel's struct sigaction has its handler first and is at most 32
-	// bytes on the platforms Go runs on; 0 is SIG_DFL, 1 SIG_IGN.
-	var action [8]uintptr
-	const maskBytes = 8
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
-		uintptr(unsafe.Pointer(&action)), maskBytes, 0, 0)
-	if errno != 0 || action[0] != 1 {
-		return
-	}
-	action = [8]uintptr{}
-	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig),
-		uintptr(unsafe.Pointer(&action)), 0, maskBytes, 0, 0)
-}
+func takeSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // executorOf names the executor of a helper process.
 func executorOf(pid int) (executor proc, ok bool) {
