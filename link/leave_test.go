@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sema-agent/device-executor/link"
@@ -212,6 +213,7 @@ func TestSuspendSaysGoodbyeAndWakeRedialsWithTheSameEpoch(t *testing.T) {
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("Suspend took %v", took)
 		}
+		synctest.Wait() // the server has seen it
 		if st := w.server.State(w.device); st.Goodbye != wire.GoodbyeSleep || st.Connected {
 			t.Errorf("goodbye %q, connected %t", st.Goodbye, st.Connected)
 		}
