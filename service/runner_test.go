@@ -1,0 +1,43 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAProgramRunsWithTheAddedEnvironment(t *testing.T) {
+	var out bytes.Buffer
+	err := Programs{}.Run(t.Context(), Command{Argv: []string{"sh", "-c", `echo "$ADDED"`}, Env: []string{"ADDED=value"}}, &out)
+	if err != nil || out.String() != "value\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+func TestAFailingProgramIsNamedWithItsComplaint(t *testing.T) {
+	err := Programs{}.Run(t.Context(), Command{Argv: []string{"sh", "-c", "echo oh dear >&2; exit 3"}}, &bytes.Buffer{})
+	var failed *CommandError
+	if !errors.As(err, &failed) || failed.Code != 3 || failed.Complaint != "oh dear" || !strings.HasPrefix(err.Error(), "sh -c ") {
+		t.Errorf("%v", err)
+	}
+	err = Programs{}.Run(t.Context(), Command{Argv: []string{"no-such-program"}}, &bytes.Buffer{})
+	if !errors.As(err, &failed) || failed.Code != -1 || !missing(err) {
+		t.Errorf("%v", err)
+	}
+	long := Programs{}.Run(t.Context(), Command{Argv: []string{"sh", "-c", "yes | head -c 1000000 >&2; exit 1"}}, &bytes.Buffer{})
+	if !errors.As(long, &failed) || len(failed.Complaint) > maxComplaint {
+		t.Errorf("%d bytes of complaint", len(failed.Complaint))
+	}
+}
+
+func TestAProgramThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := Programs{}.Run(ctx, Command{Argv: []string{"sleep", "100"}}, &bytes.Buffer{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
