@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ func run(args []string, a *app) int {
 	if errors.As(err, &quiet) && quiet.err == nil {
 		return code
 	}
-	fmt.Fprintf(a.stderr, "sema: %s\n", explain(err))
+	fmt.Fprintln(a.stderr, foldAll("sema: "+explain(err), "", columns))
 	return code
 }
 
@@ -68,6 +69,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%v\nRun '%s --help' for its flags.", err, c.CommandPath())
 	})
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", columns)))
 	device := &cobra.Command{
 		Use:   "device",
 		Short: "This machine as a device: enroll it, serve it, look at it",

@@ -21,6 +21,8 @@ func deviceCommands(a *app) []*cobra.Command {
 		newTry(a),
 		newList(a),
 		newStatus(a),
+		newDoctor(a),
+		newActivity(a),
 		newUnenroll(a),
 		newKey(a),
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/sema-agent/device-executor/internal/doctor"
 )
 
 // isTerminal reports whether w shows its output to a person at a terminal that
@@ -12,4 +14,33 @@ import (
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// coloured reports whether what goes to w may have colours: to a terminal, unless
+// its user does not want any (NO_COLOR).
+func (a *app) coloured(w io.Writer) bool {
+	return a.getenv("NO_COLOR") == "" && isTerminal(w)
+}
+
+// paint colours words for a terminal, or leaves them as they are.
+type paint struct{ on bool }
+
+func (p paint) with(code, s string) string {
+	if !p.on {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p paint) bold(s string) string { return p.with("1", s) }
+
+// level colours by how bad something is.
+func (p paint) level(l doctor.Level, s string) string {
+	switch l {
+	case doctor.OK:
+		return p.with("32", s)
+	case doctor.Warn:
+		return p.with("33", s)
+	}
+	return p.with("1;31", s)
 }
