@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -129,7 +130,8 @@ func layerOf(err error) Layer {
 	return LayerHTTP
 }
 
-// plain takes off what the error around it says already: method and address.
+// plain takes off what the error around it says already, method and address,
+// and the names of the libraries that an error came through.
 func plain(err error) error {
 	var u *url.Error
 	if !errors.As(err, &u) {
@@ -138,8 +140,32 @@ func plain(err error) error {
 	if u.Timeout() {
 		return fmt.Errorf("no answer in %s", callTimeout)
 	}
-	return u.Err
+	text := u.Err.Error()
+	var (
+		dns    *net.DNSError
+		number syscall.Errno
+	)
+	switch {
+	case errors.As(u.Err, &dns):
+		text = dns.Err
+	case errors.As(u.Err, &number):
+		text = number.Error()
+	}
+	for _, library := range []string{"net/http: ", "http: ", "remote error: ", "tls: failed to verify certificate: ", "x509: ", "tls: "} {
+		text = strings.TrimPrefix(text, library)
+	}
+	return &reworded{text: text, err: u.Err}
 }
+
+// reworded is an error in words for people.
+type reworded struct {
+	text string
+	err  error
+}
+
+func (e *reworded) Error() string { return e.text }
+
+func (e *reworded) Unwrap() error { return e.err }
 
 // members returns the members of a 200 that is a JSON object, by their exact
 // names, or the error that any other answer is.

@@ -126,6 +126,11 @@ func forPeople(t testing.TB, err error) {
 				t.Errorf("shows a secret: %q", s)
 			}
 		}
+		for _, library := range []string{"dial tcp", "lookup ", "x509:", "tls:", "net/http:"} {
+			if strings.Contains(s, library) {
+				t.Errorf("in a library's words: %q", s)
+			}
+		}
 		if strings.Contains(s, "<!doctype") || strings.Contains(s, "<html") {
 			t.Errorf("shows a page: %q", s)
 		}

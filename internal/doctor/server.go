@@ -328,8 +328,7 @@ func (w *way) upgrade(ctx context.Context, lane enroll.Lane) Finding {
 	return f
 }
 
-// plain takes off an error what the words around it say already, and the names
-// of the libraries it came through.
+// plain takes off an error what the words around it say already.
 func plain(err error) error {
 	var (
 		dns         *net.DNSError
@@ -346,11 +345,7 @@ func plain(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the connection was closed")
 	case errors.As(err, &unreachable):
-		err = unreachable.Err
+		return unreachable.Err
 	}
-	text := err.Error()
-	for _, prefix := range []string{"net/http: ", "remote error: ", "tls: failed to verify certificate: ", "x509: ", "tls: "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return errors.New(text)
+	return err
 }
