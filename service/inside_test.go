@@ -359,7 +359,7 @@ func TestInsideTheLimitsAreThoseOfTheUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"LimitNOFILESoft=65536", "KillMode=mixed", "TimeoutStopUSec=25s", "OOMPolicy=continue", "UMask=0022",
+	for _, line := range []string{"LimitNOFILESoft=65536", "KillMode=mixed", "TimeoutStopUSec=35s", "OOMPolicy=continue", "UMask=0022",
 		"Type=notify", "Restart=on-failure", "StartLimitIntervalUSec=0", "NeedDaemonReload=no"} {
 		if !slices.Contains(strings.Split(string(text), "\n"), line) {
 			t.Errorf("no %s in\n%s", line, text)

@@ -133,7 +133,7 @@ func TestTheAgentHasTheseKeysAndNoOthers(t *testing.T) {
 		RunAtLoad:            true,
 		KeepAlive:            map[string]bool{"SuccessfulExit": false},
 		ThrottleInterval:     10,
-		ExitTimeOut:          30,
+		ExitTimeOut:          40,
 		ProcessType:          "Interactive",
 		SoftResourceLimits:   map[string]int{"NumberOfFiles": 65536},
 	}

@@ -34,7 +34,7 @@ type Spec struct {
 
 // endMargin is how much longer than the drain a stop may take: the grace that
 // ended commands get, the goodbye, and the last words on their way out.
-const endMargin = 20 * time.Second
+const endMargin = 30 * time.Second
 
 func (s Spec) stopTimeout() time.Duration { return s.DrainTimeout + endMargin }
 

@@ -288,7 +288,7 @@ func TestTheUnitHasWhatTheExecutorReliesOn(t *testing.T) {
 	lines := strings.Split(string(text), "\n")
 	for _, line := range []string{
 		"Type=notify", "Restart=on-failure", "RestartSec=10", "RestartPreventExitStatus=2 3 4 5 6 7", "StartLimitIntervalSec=0",
-		"KillMode=mixed", "TimeoutStopSec=65", "OOMPolicy=continue", "LimitNOFILE=65536:524288", "WantedBy=default.target",
+		"KillMode=mixed", "TimeoutStopSec=75", "OOMPolicy=continue", "LimitNOFILE=65536:524288", "WantedBy=default.target",
 		"Environment=SEMA_HOME=/home/ada/.config/sema",
 		"ExecStart=/opt/sema/bin/sema device serve --device dev_01 --env auto",
 	} {

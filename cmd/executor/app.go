@@ -46,7 +46,7 @@ func run(args []string, a *app) int {
 	if err == nil {
 		return exitOK
 	}
-	code := exitCode(err)
+	code := told(args, exitCode(err))
 	var quiet *codeError
 	if errors.As(err, &quiet) && quiet.err == nil {
 		return code

@@ -23,6 +23,7 @@ func deviceCommands(a *app) []*cobra.Command {
 		newStatus(a),
 		newDoctor(a),
 		newActivity(a),
+		newService(a),
 		newUnenroll(a),
 		newKey(a),
 	}

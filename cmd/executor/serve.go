@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/executor"
@@ -19,6 +20,7 @@ import (
 	"github.com/sema-agent/device-executor/internal/logind"
 	"github.com/sema-agent/device-executor/internal/loginenv"
 	"github.com/sema-agent/device-executor/link"
+	"github.com/sema-agent/device-executor/service"
 )
 
 // recordLimit is how long the last lines of the activity record may take.
@@ -33,7 +35,15 @@ type serveFlags struct {
 	env         string
 	allowRoots  []string
 	logCommands bool
+	logFile     string
 }
+
+// Defaults of serve.
+const (
+	defaultDrain     = 10 * time.Second
+	defaultLogFormat = "text"
+	defaultLogLevel  = "info"
+)
 
 func newServe(a *app) *cobra.Command {
 	var f serveFlags
@@ -72,20 +82,34 @@ executor elsewhere; 7 too old for the server; 9 the private key cannot be read;
 			return a.serve(c.Context(), f)
 		},
 	}
-	flags := c.Flags()
+	f.declare(c.Flags())
+	c.Flags().StringVar(&f.logFile, service.LogFileFlag, "", "log to this file, which is kept to 10 MiB and one older file")
+	// For a service manager's file, and read where the exit code is made: told.
+	c.Flags().Bool(service.ZeroWhenFinalFlag, false, "exit 0 where another start would be in vain")
+	_ = c.Flags().MarkHidden(service.ZeroWhenFinalFlag) // fails for flags that are not there
+	return c
+}
+
+// declare declares the flags of an executor; a service has them too.
+func (f *serveFlags) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&f.device, "device", "", "the device, where more than one is enrolled")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.DurationVar(&f.drain, "drain-timeout", 10*time.Second, "how long running work may take to finish when stopped")
+	flags.StringVar(&f.logFormat, "log-format", defaultLogFormat, "text or json")
+	flags.StringVar(&f.logLevel, "log-level", defaultLogLevel, "debug, info, warn or error")
+	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "how long running work may take to finish when stopped")
 	flags.StringVar(&f.shell, "shell", "", "shell for commands (default: bash, else sh)")
 	flags.StringVar(&f.env, "env", string(loginenv.Auto), "environment of commands: inherit, login or auto")
 	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "keep file instructions inside this folder (repeatable)")
 	flags.BoolVar(&f.logCommands, "log-commands", false, "write command text and paths into the activity record")
-	return c
 }
 
 // serve runs the executor of one enrolled device.
 func (a *app) serve(ctx context.Context, f serveFlags) error {
+	notifier := service.TakeNotifier()
+	if f.logFile != "" {
+		if err := a.logTo(f.logFile); err != nil {
+			return err
+		}
+	}
 	log, err := newLogger(a.stderr, f.logFormat, f.logLevel)
 	if err != nil {
 		return err
@@ -152,6 +176,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		Files:   fileConfig,
 		Drain:   f.drain,
 		Observe: observers{logged{log}, recorder},
+		OnState: announce(notifier, log),
 		Suspend: logind.Connect,
 		Now:     a.now,
 		Random:  a.random,
