@@ -1,0 +1,203 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/doctor"
+)
+
+func TestSeveralDevicesLiveOnOneMachine(t *testing.T) {
+	m := newMachine(t)
+	first, second := m.enroll(""), m.enroll("")
+	if first == second {
+		t.Fatal("one device, not two")
+	}
+	if s := m.run("device", "list"); s.code != 0 || !strings.Contains(s.stdout, first) || !strings.Contains(s.stdout, second) {
+		t.Errorf("list: %+v", s)
+	}
+	for _, command := range []string{"status", "serve", "unenroll", "activity"} {
+		if s := m.run("device", command); s.code != exitUsage || !strings.Contains(s.stderr, "--device") {
+			t.Errorf("%s without --device: %+v", command, s)
+		}
+	}
+	if s := m.run("device", "status", "--device", second); s.code != 0 || !strings.Contains(s.stdout, second) {
+		t.Errorf("status: %+v", s)
+	}
+	report := m.examine(0)
+	if len(report.Devices) != 2 {
+		t.Errorf("doctor examined %d devices", len(report.Devices))
+	}
+	if report := m.examine(0, "--device", second); len(report.Devices) != 1 || report.Devices[0].DeviceID != second {
+		t.Errorf("doctor of one: %+v", report.Devices)
+	}
+	if s := m.run("device", "unenroll", "--device", first, "--yes"); s.code != 0 {
+		t.Errorf("unenroll: %+v", s)
+	}
+	if left := m.devices(); !slices.Equal(left, []string{second}) {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := m.stores().Load(t.Context(), m.record(second)); err != nil {
+		t.Errorf("the other's key: %v", err)
+	}
+}
+
+// examine runs the doctor and reads what it says.
+func (m *machine) examine(code int, args ...string) *doctor.Report {
+	m.t.Helper()
+	s := m.run(append([]string{"device", "doctor", "--json"}, args...)...)
+	if s.code != code {
+		m.t.Fatalf("doctor: exit %d, want %d\n%s%s", s.code, code, s.stdout, s.stderr)
+	}
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(s.stdout), &report); err != nil {
+		m.t.Fatalf("doctor --json: %v\n%s", err, s.stdout)
+	}
+	return &report
+}
+
+func TestEnrollingAgainReplacesARevokedDevice(t *testing.T) {
+	m := newMachine(t)
+	workspace := t.TempDir()
+	old := m.enroll(workspace)
+	other := m.enroll("")
+	dir := m.record(old).Dir()
+	if err := m.home().Revoke(t.Context(), m.record(old), m.stores(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "key")); !os.IsNotExist(err) {
+		t.Errorf("the key of the revoked device is there: %v", err)
+	}
+	if s := m.run("device", "serve", "--device", old); s.code != exitRevoked || !strings.Contains(s.stderr, "sema device enroll") {
+		t.Errorf("serve of a revoked device: %+v", s)
+	}
+	if s := m.run("device", "list"); !strings.Contains(s.stdout, "revoked") {
+		t.Errorf("list: %+v", s)
+	}
+	report := m.examine(exitUnexpected, "--device", old)
+	if f := report.Devices[0].Findings; len(f) != 1 || f[0].Check != "revoked" || !strings.Contains(f[0].Run, "sema device enroll --server "+m.url) {
+		t.Errorf("doctor: %+v", f)
+	}
+	fresh := m.enroll(workspace)
+	if left := m.devices(); len(left) != 2 || !slices.Contains(left, fresh) || !slices.Contains(left, other) {
+		t.Errorf("left: %v, enrolled %s, beside %s", left, fresh, other)
+	}
+	m.examine(0)
+}
+
+func TestAHalfFinishedEnrollmentIsFinishedByTheSameToken(t *testing.T) {
+	m := newMachine(t)
+	workspace := t.TempDir()
+	m.env["SEMA_ENROLL_TOKEN"] = m.server.IssueToken(theCredential)
+	arguments := []string{"device", "enroll", "--server", m.url, "--workspace", workspace, "--key-store", "file"}
+	if s := m.run(arguments...); s.code != 0 {
+		t.Fatalf("%+v", s)
+	}
+	id := m.devices()[0]
+	// As a crash leaves it that came before the device id was stored: the folder is
+	// still where enrollments in progress are.
+	record := m.record(id)
+	text, err := os.ReadFile(filepath.Join(record.Dir(), "device.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]any
+	if err := json.Unmarshal(text, &members); err != nil {
+		t.Fatal(err)
+	}
+	delete(members, "deviceId")
+	members["tokenDigest"] = digest(m.env["SEMA_ENROLL_TOKEN"])
+	if text, err = json.Marshal(members); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(record.Dir(), "device.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(record.Dir(), filepath.Join(m.env["SEMA_HOME"], "enrolling", "begun")); err != nil {
+		t.Fatal(err)
+	}
+	if left := m.devices(); len(left) != 0 {
+		t.Fatalf("half an enrollment counts as a device: %v", left)
+	}
+	if s := m.run("device", "serve"); s.code != exitNoDevice {
+		t.Errorf("serve: %+v", s)
+	}
+	s := m.run(arguments...)
+	if s.code != 0 || !strings.Contains(s.stderr, "had been interrupted") {
+		t.Fatalf("%+v", s)
+	}
+	if left := m.devices(); !slices.Equal(left, []string{id}) {
+		t.Errorf("the server repeats the id %s, here is %v", id, left)
+	}
+	if n := len(m.server.Devices()); n != 1 {
+		t.Errorf("the server knows %d devices", n)
+	}
+	m.examine(0)
+}
+
+func TestABrokenRecordSpoilsNoOther(t *testing.T) {
+	m := newMachine(t)
+	broken, sound := m.enroll(""), m.enroll("")
+	path := filepath.Join(m.record(broken).Dir(), "device.json")
+	if err := os.WriteFile(path, []byte(`{"deviceId":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "list"); s.code != 0 || !strings.Contains(s.stdout, sound) || !strings.Contains(s.stdout, "unreadable record") {
+		t.Errorf("list: %+v", s)
+	}
+	if s := m.run("device", "status"); s.code != 0 || !strings.Contains(s.stdout, sound) {
+		t.Errorf("status: %+v", s)
+	}
+	if s := m.run("device", "serve", "--device", broken); s.code != exitNoDevice || !strings.Contains(s.stderr, "Mend the file") {
+		t.Errorf("serve: %+v", s)
+	}
+	report := m.examine(exitUnexpected)
+	for _, d := range report.Devices {
+		for _, f := range d.Findings {
+			if f.Level == doctor.Fail && d.DeviceID != broken {
+				t.Errorf("%s: %+v", d.DeviceID, f)
+			}
+		}
+	}
+	if report.Count(doctor.Fail) != 1 {
+		t.Errorf("%+v", report)
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "key")); err != nil {
+		t.Errorf("its key: %v", err)
+	}
+}
+
+func TestADeviceThatIsServedIsNotUnenrolled(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	l, err := fence.Lock(filepath.Join(m.record(id).Dir(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll", "--yes"); s.code != exitHeld || !strings.Contains(s.stderr, "service stop") {
+		t.Errorf("while it is served: %+v", s)
+	}
+	if s := m.run("device", "serve"); s.code != exitHeld {
+		t.Errorf("a second serve: %+v", s)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll"); s.code == 0 || !strings.Contains(s.stderr, "--yes") {
+		t.Errorf("with nobody to answer: %+v", s)
+	}
+	m.stdin = strings.NewReader("no\n")
+	if s := m.run("device", "unenroll"); s.code == 0 || len(m.devices()) != 1 {
+		t.Errorf("answered no: %+v", s)
+	}
+	m.stdin = strings.NewReader("yes\n")
+	if s := m.run("device", "unenroll"); s.code != 0 || len(m.devices()) != 0 {
+		t.Errorf("answered yes: %+v", s)
+	}
+}

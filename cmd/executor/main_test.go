@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/internal/process"
+	"github.com/sema-agent/device-executor/refserver"
+)
+
+// asMain in the environment makes the test binary the program itself.
+const asMain = "SEMA_TEST_AS_MAIN"
+
+func TestMain(m *testing.M) {
+	process.RunIfSupervisor()
+	if os.Getenv(asMain) != "" {
+		os.Exit(run(os.Args[1:], system()))
+	}
+	os.Exit(m.Run())
+}
+
+// Secrets that must not turn up anywhere.
+const (
+	theCredential = "cred-7f3a9b51c4"
+	theToken      = "et_5d20e8a6f1b7"
+)
+
+// machine is a machine of its own for the commands: folders, environment, and a
+// server to enroll with.
+type machine struct {
+	t      *testing.T
+	env    map[string]string
+	server *refserver.Server
+	url    string
+	now    func() time.Time
+	stdin  io.Reader
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	server := refserver.New(refserver.Config{})
+	site := httptest.NewServer(server)
+	t.Cleanup(func() {
+		_ = server.Close()
+		site.Close()
+	})
+	return &machine{
+		t: t, server: server, url: site.URL, now: time.Now, stdin: strings.NewReader(""),
+		env: map[string]string{
+			"SEMA_HOME":                filepath.Join(t.TempDir(), "sema"),
+			"SEMA_CREDENTIAL":          theCredential,
+			"HOME":                     t.TempDir(),
+			"DBUS_SESSION_BUS_ADDRESS": "unix:path=/none", // no keychain of whoever runs the tests
+		},
+	}
+}
+
+// said is how a command line ended.
+type said struct {
+	code           int
+	stdout, stderr string
+}
+
+// run executes a command line in this process.
+func (m *machine) run(args ...string) said {
+	m.t.Helper()
+	var stdout, stderr bytes.Buffer
+	a := &app{
+		stdin: m.stdin, stdout: &stdout, stderr: &stderr,
+		getenv: func(name string) string { return m.env[name] },
+		now:    m.now, random: rand.Reader,
+	}
+	code := run(args, a)
+	s := said{code, stdout.String(), stderr.String()}
+	for _, secret := range []string{theCredential, theToken} {
+		if strings.Contains(s.stdout+s.stderr, secret) {
+			m.t.Errorf("sema %s shows a secret:\n%s%s", strings.Join(args, " "), s.stdout, s.stderr)
+		}
+	}
+	return s
+}
+
+// enroll makes the machine a device, in the folder given or in a new one, and
+// returns its id.
+func (m *machine) enroll(workspace string) string {
+	m.t.Helper()
+	if workspace == "" {
+		workspace = m.t.TempDir()
+	}
+	before := map[string]bool{}
+	for _, id := range m.devices() {
+		before[id] = true
+	}
+	s := m.run("device", "enroll", "--server", m.url, "--workspace", workspace, "--key-store", "file", "--name", "tested")
+	if s.code != 0 {
+		m.t.Fatalf("enroll: exit %d\n%s", s.code, s.stderr)
+	}
+	for _, id := range m.devices() {
+		if !before[id] {
+			return id
+		}
+	}
+	m.t.Fatalf("enroll left no device\n%s", s.stdout)
+	return ""
+}
+
+// devices are the ids that are enrolled.
+func (m *machine) devices() []string {
+	m.t.Helper()
+	var ids []string
+	for _, r := range m.records() {
+		ids = append(ids, r.DeviceID)
+	}
+	return ids
+}
+
+func (m *machine) home() *enroll.Home {
+	m.t.Helper()
+	home, err := enroll.HomeAt(m.env["SEMA_HOME"])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return home
+}
+
+func (m *machine) records() []*enroll.Record {
+	m.t.Helper()
+	sound, _, err := m.home().Records()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return sound
+}
+
+func (m *machine) record(id string) *enroll.Record {
+	m.t.Helper()
+	r, err := m.home().Record(id)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return r
+}
+
+// stores are those of this machine.
+func (m *machine) stores() enroll.Stores {
+	return enroll.SystemStores(func(name string) string { return m.env[name] })
+}
+
+// digest is how a record remembers the token of an enrollment under way.
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
