@@ -2,9 +2,7 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path"
 	"path/filepath"
 	"sync"
 
@@ -63,15 +61,9 @@ func (b *books) after(r process.Recorded) {
 	}
 }
 
-// errElsewhere: the file layer promises to make temporaries beside their targets.
-var errElsewhere = errors.New("the temporary file is not beside its target")
-
 // Record implements files.Journal.
 func (b *books) Record(e files.Entry) (forget func(), err error) {
-	if path.Dir(e.Temp) != path.Dir(e.Target) {
-		return nil, errElsewhere
-	}
-	key, err := b.ledger.Add(fence.Entry{Kind: fence.EntryTemp, Target: e.Target, Temp: path.Base(e.Temp), Ours: e.Ours, Expected: e.Expected})
+	key, err := b.ledger.Add(fence.Entry{Kind: fence.EntryTemp, Target: e.Target, Temp: e.Temp, Ours: e.Ours, Expected: e.Expected})
 	if err != nil {
 		return nil, fmt.Errorf("enter the temporary file into the ledger: %w", err)
 	}
@@ -119,8 +111,7 @@ func (x *Executor) mend(ctx context.Context, b *books, layer *files.Layer) {
 
 // tidy finishes or takes back one write that a crash cut short.
 func (x *Executor) tidy(ctx context.Context, b *books, layer *files.Layer, f fence.Found) {
-	dir := path.Dir(f.Target)
-	did, err := layer.Recover(ctx, files.Entry{Target: f.Target, Temp: path.Join(dir, f.Temp), Ours: f.Ours, Expected: f.Expected})
+	did, err := layer.Recover(ctx, files.Entry{Target: f.Target, Temp: f.Temp, Ours: f.Ours, Expected: f.Expected})
 	if err != nil {
 		x.cfg.Log.Warn("a write that a crash cut short could not be tidied up; the next start tries again", "err", err)
 		x.notice.add("a write that a crash cut short could not be tidied up: " + err.Error())

@@ -1,0 +1,339 @@
+package executor_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/internal/process"
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// torture is one way in which a command may try to outlive its end. In the text
+// TOKEN is an argument of sleep that nothing else on the machine has, UID a user
+// who has no processes, LIMIT a few more processes than this user has.
+type torture struct {
+	name, text string
+	many       int  // how many sleepers have to be up first
+	root       bool // needs root
+	ordinary   bool // not as root, whom ulimit -u does not bind
+}
+
+var tortures = []torture{
+	{name: "sleep", text: "sleep TOKEN"},
+	{name: "pipeline", text: "sleep TOKEN | sleep TOKEN | cat", many: 2},
+	{name: "ignored TERM", text: "trap '' TERM HUP INT; sleep TOKEN & wait; sleep TOKEN"},
+	{name: "setsid", text: "setsid sleep TOKEN & wait"},
+	{name: "nohup", text: "nohup sleep TOKEN >/dev/null 2>&1 & wait"},
+	{name: "double fork", text: "(setsid sh -c 'sleep TOKEN & exit' &); sleep TOKEN", many: 2},
+	{name: "double fork, clean environment", text: "(env -i setsid /bin/sh -c '/bin/sleep TOKEN & exit' &); sleep TOKEN", many: 2},
+	{name: "daemon", text: "setsid sh -c 'exec <&- >&- 2>&-; cd /; trap \"\" TERM; sleep TOKEN & sleep TOKEN & exit 0'; sleep TOKEN", many: 3},
+	{name: "stopped child", text: "sleep TOKEN & sleep .3; kill -STOP $!; wait"},
+	{name: "stopped shell", text: "sleep TOKEN & kill -STOP $$"},
+	{name: "fork loop", many: 20, ordinary: true, text: "ulimit -u LIMIT; trap '' TERM; while :; do (sleep TOKEN &); done 2>/dev/null"},
+	{name: "fork loop of another user", many: 20, root: true,
+		text: "cd /; exec setpriv --reuid=UID --regid=UID --clear-groups bash -c 'ulimit -u 60; while :; do (sleep TOKEN &); done 2>/dev/null'"},
+	{name: "another user", root: true, text: "cd /; setpriv --reuid=UID --regid=UID --clear-groups setsid sleep TOKEN & wait"},
+}
+
+var tokens atomic.Int64
+
+// victim is one torture on its way.
+type victim struct {
+	torture
+	*started
+	token string
+	seen  map[proc]bool // every process of it that was ever looked at
+}
+
+// inflict starts a torture.
+func (x torture) inflict(h *host, timeout time.Duration) (*victim, error) {
+	n := tokens.Add(1)
+	v := &victim{torture: x, token: fmt.Sprintf("9%d.%d", n, os.Getpid()), seen: map[proc]bool{}}
+	what := shell(strings.NewReplacer("TOKEN", v.token, "UID", strconv.Itoa(300_000+os.Getpid()%50_000*64+int(n)%64),
+		"LIMIT", strconv.Itoa(tasksOf(os.Getuid())+40)).Replace(x.text))
+	what.TimeoutMs = timeout.Milliseconds()
+	var err error
+	v.started, err = h.start(what)
+	return v, err
+}
+
+// look returns the live processes of the command: what carries its marker or its
+// token, what was seen to belong to it before, and all that descends from those.
+func (v *victim) look() (pids []int) {
+	all := processes()
+	family := map[int]bool{}
+	for _, p := range all {
+		family[p.pid] = v.seen[p.proc] || p.carries(process.Marker+"="+v.ID(), v.token)
+	}
+	for grew := true; grew; {
+		grew = false
+		for _, p := range all {
+			if !family[p.pid] && family[p.parent] {
+				family[p.pid], grew = true, true
+			}
+		}
+	}
+	for _, p := range all {
+		if family[p.pid] {
+			v.seen[p.proc] = true
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
+// up reports whether the command has come to where it should be ended.
+func (v *victim) up() bool {
+	sleepers := 0
+	for _, p := range processes() {
+		if p.sleeps(v.token) {
+			sleepers++
+		}
+	}
+	if sleepers < max(1, v.many) {
+		return false
+	}
+	v.look()
+	return true
+}
+
+// gone fails the test unless everything of the command is dead within four seconds.
+func (v *victim) gone(t *testing.T, after string) {
+	t.Helper()
+	deadline := time.Now().Add(4 * time.Second)
+	for {
+		left := v.look()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s: four seconds after the %s, %v are alive", v.name, after, left)
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// each does something with every torture for this user, several at a time.
+func each(t *testing.T, h *host, timeout time.Duration, do func(v *victim)) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, x := range tortures {
+		if x.root && os.Getuid() != 0 || x.ordinary && os.Getuid() == 0 {
+			continue
+		}
+		all.Go(func() {
+			v, err := x.inflict(h, timeout)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			deadline := time.Now().Add(time.Minute)
+			for !v.up() {
+				select {
+				case <-v.Done():
+					how, _ := v.Wait(context.Background())
+					t.Errorf("%s: over before it was up: %+v", v.name, how)
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				if time.Now().After(deadline) {
+					t.Errorf("%s: not up within a minute", v.name)
+					return
+				}
+			}
+			do(v)
+		})
+	}
+	all.Wait()
+}
+
+func (v *victim) settled(t *testing.T, want any) {
+	t.Helper()
+	a, err := v.answer(context.Background())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	a.wants(t, v.name, want)
+}
+
+// TestNothingOutlivesItsInstruction: after a cancel, a timeout, a fence, and the
+// executor's own death, no process of any command is left.
+func TestNothingOutlivesItsInstruction(t *testing.T) {
+	again := rounds(t, 1)
+	c := refserver.Config{MaxInflight: len(tortures), Takeover: refserver.TakeoverAny}
+	newTarget := func(t *testing.T) (h *host, start func() *os.Process) {
+		dir, workspace := workspaceOf(t)
+		if err := os.Chmod(filepath.Dir(workspace), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		h = newHost(t, c, workspace)
+		t.Cleanup(func() { h.blameless(t) })
+		return h, func() *os.Process { return child(t, h, dir, workspace).Process }
+	}
+	t.Run("cancel", func(t *testing.T) {
+		t.Parallel()
+		h, start := newTarget(t)
+		start()
+		activate(t, h.Server, h.device)
+		for range again {
+			each(t, h, time.Hour, func(v *victim) {
+				v.Cancel()
+				v.settled(t, wire.CancelledOutcome{State: wire.CancelKilled})
+				if left := v.look(); len(left) > 0 {
+					t.Errorf("%s: called killed while %v are alive", v.name, left)
+				}
+			})
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		t.Parallel()
+		h, start := newTarget(t)
+		start()
+		activate(t, h.Server, h.device)
+		for range again {
+			each(t, h, 8*time.Second, func(v *victim) {
+				v.settled(t, wire.CodeTimeout)
+				if left := v.look(); len(left) > 0 {
+					t.Errorf("%s: said timeout while %v are alive", v.name, left)
+				}
+			})
+		}
+	})
+	t.Run("fence", func(t *testing.T) {
+		t.Parallel()
+		h, start := newTarget(t)
+		start()
+		activate(t, h.Server, h.device)
+		for range again {
+			victims := gather(t, h)
+			connections := h.State(h.device).Connections
+			h.Restart() // another replica, which knows of none of them
+			err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range victims {
+				if left := v.look(); len(left) > 0 {
+					t.Errorf("%s: fenced, but %v are alive", v.name, left)
+				}
+			}
+		}
+	})
+	t.Run("kill -9", func(t *testing.T) {
+		t.Parallel()
+		h, start := newTarget(t)
+		for range again {
+			x := start()
+			activate(t, h.Server, h.device)
+			victims := gather(t, h)
+			connections := h.State(h.device).Connections
+			if err := x.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			next := start()
+			err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range victims {
+				v.gone(t, "next start")
+				v.settled(t, wire.CodeOutcomeUnknown)
+			}
+			_ = next.Kill()
+			_, _ = next.Wait()
+		}
+	})
+}
+
+// gather brings all tortures up and leaves them there.
+func gather(t *testing.T, h *host) (victims []*victim) {
+	t.Helper()
+	var mu sync.Mutex
+	each(t, h, time.Hour, func(v *victim) {
+		mu.Lock()
+		defer mu.Unlock()
+		victims = append(victims, v)
+	})
+	for _, v := range victims {
+		v.look()
+	}
+	return victims
+}
+
+// proc names a process for the whole boot.
+type proc struct {
+	pid   int
+	start string
+}
+
+// seenProcess is a live process at one moment.
+type seenProcess struct {
+	proc
+	parent int
+}
+
+// processes lists what lives: not what is gone, not zombies.
+func processes() map[int]seenProcess {
+	all := map[int]seenProcess{}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		// The name in parentheses may contain anything.
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+			continue
+		}
+		parent, _ := strconv.Atoi(f[1])
+		all[pid] = seenProcess{proc{pid, f[19]}, parent}
+	}
+	return all
+}
+
+// sleeps reports whether it is the sleep of a token.
+func (p proc) sleeps(token string) bool {
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	return bytes.HasSuffix(args, []byte("sleep\x00"+token+"\x00"))
+}
+
+// carries reports whether it has the marker in its environment or sleeps the
+// token's sleep.
+func (p proc) carries(marker, token string) bool {
+	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
+	return bytes.Contains(append([]byte{0}, env...), []byte("\x00"+marker+"\x00")) || p.sleeps(token)
+}
+
+// tasksOf counts the threads of a user.
+func tasksOf(uid int) (n int) {
+	for pid := range maps.Keys(processes()) {
+		var st syscall.Stat_t
+		if syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == uid {
+			tasks, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+			n += len(tasks)
+		}
+	}
+	return n
+}
