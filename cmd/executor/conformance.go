@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/conformance"
+)
+
+type conformanceFlags struct {
+	executor string
+	enroll   string
+	only     []string
+	parallel int
+	keep     string
+	junit    string
+	list     bool
+	json     bool
+}
+
+func newConformance(a *app) *cobra.Command {
+	var f conformanceFlags
+	c := &cobra.Command{
+		Use:   "conformance",
+		Short: "Judge an executor by the protocol: this one, or any other",
+		Long: `Judge an executor by the protocol: this one, or any other.
+
+One row per promise of the protocol's guide: pass, FAIL with what was found and
+the frames of the exchange, or not applicable. Each row runs against a reference
+server of its own on this machine, in a folder of its own; what is claimed is
+checked on processes, files, sockets and memory where that is possible.
+
+Another executor is given by two command lines. Both are run by /bin/sh, with
+these words replaced, and the same in the environment:
+
+  {server}      SEMA_SERVER      the server's address, http://127.0.0.1:PORT
+  {home}        SEMA_HOME        an empty folder for the executor's own files
+  {workspace}   SEMA_WORKSPACE   the folder to enroll as workspace root
+  {credential}  SEMA_CREDENTIAL  the user's bearer credential (for --enroll only)
+
+--enroll registers the device and ends with code 0; --executor runs until a
+signal. Both may be run again for the same folder.
+
+Exit codes: 0 if no row failed, 1 if one did.`,
+		Example: "  sema device conformance --only 'R11-*'\n  sema device conformance --enroll './theirs enroll {server}' --executor './theirs run'",
+		Args:    noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.conformance(c.Context(), f)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.executor, "executor", "", "command line that starts the executor (default: this one)")
+	flags.StringVar(&f.enroll, "enroll", "", "command line that enrolls it (default: this one)")
+	flags.StringSliceVar(&f.only, "only", nil, "only these rows, by id; a trailing * stands for any end")
+	flags.IntVar(&f.parallel, "parallel", 8, "how many rows run side by side")
+	flags.StringVar(&f.keep, "keep", "", "folder in which the folders of failed rows are kept")
+	flags.StringVar(&f.junit, "junit", "", "write the results to this file as JUnit XML too")
+	flags.BoolVar(&f.list, "list", false, "list the rows and run none")
+	flags.BoolVar(&f.json, "json", false, "print as JSON")
+	return c
+}
+
+func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
+	rows, err := conformance.Select(f.only)
+	if err != nil {
+		return exitWith(exitUsage, err)
+	}
+	if f.list {
+		return a.listRows(rows)
+	}
+	if (f.executor == "") != (f.enroll == "") {
+		return usagef("--executor and --enroll go together: one starts the executor, the other enrolls it")
+	}
+	if f.executor == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
+		f.enroll, f.executor = conformance.Ours(self)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	start := time.Now()
+	cfg := conformance.Config{Enroll: f.enroll, Serve: f.executor, Only: f.only, Parallel: f.parallel, Dir: f.keep}
+	if !f.json {
+		cfg.Done = func(r conformance.Result) { _ = conformance.WriteRow(a.stdout, r) } // a reader that left misses the rest
+	}
+	results, err := conformance.Run(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+	if f.junit != "" {
+		if err := writeJUnit(f.junit, results, took); err != nil {
+			return err
+		}
+	}
+	n := conformance.Count(results)
+	if f.json {
+		err = conformance.WriteJSON(a.stdout, results)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "%d passed, %d failed, %d not applicable, in %s\n",
+			n[conformance.Pass], n[conformance.Fail], n[conformance.NotApplicable], took.Round(100*time.Millisecond))
+	}
+	if err == nil && n[conformance.Fail] > 0 {
+		err = exitWith(exitUnexpected, nil)
+	}
+	return err
+}
+
+func (a *app) listRows(rows []conformance.Row) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ROW\tSECTION\tPROMISE")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.ID, r.Section, r.Promise)
+	}
+	return w.Flush()
+}
+
+func writeJUnit(path string, results []conformance.Result, took time.Duration) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the JUnit report: %w", err)
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	return conformance.WriteJUnit(f, results, took)
+}

@@ -1,0 +1,460 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// patience is how long something may take that is only waited for, on a busy
+// machine. What the guide bounds has bounds of its own.
+const patience = 20 * time.Second
+
+// credential is the user's, of every row.
+const credential = "crd_4fT9-conformance-kW2x"
+
+// Case is one row at work: its folder, its server, its executor.
+type Case struct {
+	ctx   context.Context
+	cfg   *Config
+	row   *Row
+	dir   string
+	place place
+
+	server *refserver.Server
+	http   *http.Server // nil unless the row watches the HTTP calls
+	served sync.WaitGroup
+	trace  *trace
+	calls  *httpLog
+
+	device string
+	exec   *process
+	procs  []*process
+	// tolerated are the server's objections that the row provokes on purpose.
+	tolerated []refserver.Reason
+	findings  []string
+	verdict   Verdict
+}
+
+// over ends a row from inside; see Case.stop and Case.skip.
+type over struct{}
+
+// fail records what is wrong and goes on.
+func (c *Case) fail(format string, args ...any) {
+	c.findings = append(c.findings, fmt.Sprintf(format, args...))
+	c.verdict = Fail
+}
+
+// stop records what is wrong and ends the row.
+func (c *Case) stop(format string, args ...any) {
+	c.fail(format, args...)
+	panic(over{})
+}
+
+// skip ends the row as not applicable.
+func (c *Case) skip(format string, args ...any) {
+	c.findings = append(c.findings, fmt.Sprintf(format, args...))
+	c.verdict = NotApplicable
+	panic(over{})
+}
+
+// must ends the row on an error of the suite's own doing.
+func (c *Case) must(err error) {
+	if err != nil {
+		c.stop("the suite itself: %v", err)
+	}
+}
+
+// expect records a finding unless it holds.
+func (c *Case) expect(holds bool, format string, args ...any) bool {
+	if !holds {
+		c.fail(format, args...)
+	}
+	return holds
+}
+
+// open makes the row's server. Members of cfg that are zero are the guide's.
+func (c *Case) open(cfg refserver.Config) {
+	cfg.Trace = c.trace.see
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	c.must(err)
+	c.server = refserver.New(cfg)
+	c.place.server = "http://" + l.Addr().String()
+	if c.calls == nil {
+		c.served.Go(func() { _ = c.server.Serve(l) }) // ErrClosed, at the end of the row
+		return
+	}
+	c.http = &http.Server{Handler: c.calls.over(c.server)}
+	c.served.Go(func() { _ = c.http.Serve(l) })
+}
+
+// watchHTTP makes the server note its HTTP calls; before open.
+func (c *Case) watchHTTP() *httpLog {
+	c.calls = &httpLog{}
+	return c.calls
+}
+
+// enroll runs the enrolling line; it has to succeed.
+func (c *Case) enroll() {
+	x := c.runEnroll(2 * patience)
+	if x.code() != 0 {
+		c.stop("the enrolling command ended with code %d: %s", x.code(), strings.Join(x.printed(3), " / "))
+	}
+	c.adopt()
+}
+
+// runEnroll runs the enrolling line to its end.
+func (c *Case) runEnroll(limit time.Duration) *process {
+	x := c.launch(c.cfg.Enroll, true)
+	if !x.within(limit) {
+		c.stop("the enrolling command did not end within %v", limit)
+	}
+	return x
+}
+
+// adopt takes the one device that the server registered for the row's device.
+func (c *Case) adopt() {
+	devices := c.server.Devices()
+	if len(devices) != 1 {
+		c.stop("the enrolling command left %d devices registered, not 1", len(devices))
+	}
+	c.device = devices[0]
+}
+
+func (c *Case) launch(line string, enrolling bool) *process {
+	x, err := launch(c.place, line, c.dir, enrolling)
+	c.must(err)
+	c.procs = append(c.procs, x)
+	return x
+}
+
+// serve starts the executor; it need not have connected yet.
+func (c *Case) serve() *process {
+	c.exec = c.launch(c.cfg.Serve, false)
+	return c.exec
+}
+
+// begin opens a server, enrolls, starts the executor and waits until it is
+// active. Rows whose kinds are not declared end here.
+func (c *Case) begin(cfg refserver.Config) {
+	c.open(cfg)
+	c.enroll()
+	c.serve()
+	c.active()
+	for _, k := range c.row.Needs {
+		if !c.declares(k) {
+			c.skip("the executor does not declare %s", k)
+		}
+	}
+}
+
+func (c *Case) declares(k wire.Kind) bool {
+	return slices.Contains(c.server.State(c.device).Supports, string(k))
+}
+
+// active waits until instructions may be dispatched.
+func (c *Case) active() {
+	c.wait("the executor is active", func(s refserver.DeviceState) bool { return s.Active })
+}
+
+// again waits until the executor is active on a later connection than the n-th.
+func (c *Case) again(n int) {
+	c.wait("the executor is active on a new connection", func(s refserver.DeviceState) bool {
+		return s.Active && s.Connections > n
+	})
+}
+
+// gone waits until the server sees the connection closed.
+func (c *Case) gone() {
+	c.wait("the connection is closed", func(s refserver.DeviceState) bool { return !s.Connected })
+}
+
+func (c *Case) wait(what string, holds func(refserver.DeviceState) bool) {
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	if err := c.server.WaitFor(ctx, c.device, holds); err != nil {
+		state := "it runs"
+		if c.exec != nil && c.exec.ended() {
+			state = fmt.Sprintf("it ended with code %d", c.exec.code())
+		}
+		c.stop("not within %v: %s (%s)", patience, what, state)
+	}
+}
+
+func (c *Case) state() refserver.DeviceState { return c.server.State(c.device) }
+
+// drop cuts the connection and waits until the executor is back and active.
+func (c *Case) drop() {
+	n := c.state().Connections
+	c.server.Drop(c.device)
+	c.again(n)
+}
+
+// eventually polls until a condition holds.
+func (c *Case) eventually(within time.Duration, holds func() bool) bool {
+	deadline := time.Now().Add(within)
+	for !holds() {
+		if time.Now().After(deadline) || c.ctx.Err() != nil {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}
+
+// rest watches for a while that nothing happens which must not.
+func (c *Case) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.ctx.Done():
+	}
+}
+
+// seen waits until a message went by, and returns the first.
+func (c *Case) seen(what string, wanted func(*message) bool) message {
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		c.trace.mu.Lock()
+		grew := c.trace.grew
+		c.trace.mu.Unlock()
+		if got := c.trace.messages(wanted); len(got) > 0 {
+			return got[0]
+		}
+		select {
+		case <-grew:
+		case <-deadline.C:
+			c.stop("not within %v: %s", patience, what)
+		case <-c.ctx.Done():
+			c.stop("not before the row's time was over: %s", what)
+		}
+	}
+}
+
+// conn is the number of the connection now in use.
+func (c *Case) conn() int64 {
+	acks := c.trace.messages(fromDevice(wire.TypeGenerationAck))
+	if len(acks) == 0 {
+		return 0
+	}
+	return acks[len(acks)-1].Conn
+}
+
+// asked is one instruction under way, with its output.
+type asked struct {
+	*refserver.Call
+	c    *Case
+	mu   sync.Mutex
+	out  map[wire.ChunkKind]*bytes.Buffer
+	sent time.Time
+}
+
+// answer is how an instruction ended.
+type answer struct {
+	refserver.Settlement
+	stdout, stderr, data []byte
+	took                 time.Duration
+}
+
+// ask dispatches an instruction and collects its output.
+func (c *Case) ask(d refserver.Dispatch) *asked {
+	a := &asked{c: c, out: map[wire.ChunkKind]*bytes.Buffer{}, sent: time.Now()}
+	if d.Deliver == nil {
+		d.Deliver = func(kind wire.ChunkKind, data []byte) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.out[kind] == nil {
+				a.out[kind] = &bytes.Buffer{}
+			}
+			a.out[kind].Write(data)
+			return nil
+		}
+	}
+	call, err := c.server.Dispatch(c.ctx, c.device, d)
+	c.must(err)
+	a.Call = call
+	return a
+}
+
+func (a *asked) bytes(kind wire.ChunkKind) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out[kind] == nil {
+		return nil
+	}
+	return bytes.Clone(a.out[kind].Bytes())
+}
+
+// settled waits for the books to close.
+func (a *asked) settled() answer {
+	how, err := a.Wait(a.c.ctx)
+	if err != nil {
+		a.c.stop("%s was never answered: %v", a.Kind(), err)
+	}
+	return answer{how, a.bytes(wire.ChunkStdout), a.bytes(wire.ChunkStderr), a.bytes(wire.ChunkData), time.Since(a.sent)}
+}
+
+// do asks and waits.
+func (c *Case) do(d refserver.Dispatch) answer { return c.ask(d).settled() }
+
+// run is an exec of a shell command.
+func run(text string) refserver.Dispatch {
+	return refserver.Dispatch{Kind: wire.KindExec, Args: wire.ExecArgs{Command: text}}
+}
+
+// on is an instruction about one path.
+func on(kind wire.Kind, path string) refserver.Dispatch {
+	return refserver.Dispatch{Kind: kind, Args: wire.PathArgs{Path: path}}
+}
+
+// put is a write of content.
+func put(kind wire.Kind, path string, content []byte) refserver.Dispatch {
+	return refserver.Dispatch{Kind: kind, Args: wire.WriteArgs{Path: path}, Content: content}
+}
+
+// exited expects a command's own end.
+func (c *Case) exited(a answer, code int64) bool {
+	e, ok := a.Outcome.(wire.ExecOutcome)
+	return c.expect(ok && e.ExitCode == code && a.By == refserver.ByResult, "expected exit code %d, got %s", code, tell(a))
+}
+
+// failed expects a failure with one of the codes.
+func (c *Case) failed(what string, a answer, codes ...wire.ErrorCode) bool {
+	f, ok := a.Outcome.(wire.Failure)
+	good := ok && a.By == refserver.ByResult && (len(codes) == 0 || slices.Contains(codes, f.Code))
+	if good && f.Message == "" {
+		c.fail("%s: the failure has no message", what)
+	}
+	return c.expect(good, "%s: expected a failure %v, got %s", what, codes, tell(a))
+}
+
+// succeeded expects the device's own success.
+func (c *Case) succeeded(what string, a answer) bool {
+	_, bad := a.Outcome.(wire.Failure)
+	_, cancelled := a.Outcome.(wire.CancelledOutcome)
+	return c.expect(!bad && !cancelled && a.By == refserver.ByResult, "%s: expected success, got %s", what, tell(a))
+}
+
+// tell describes a settlement without its output.
+func tell(a answer) string {
+	word := fmt.Sprintf("%+v", a.Outcome)
+	if len(word) > 300 {
+		word = word[:300] + "…"
+	}
+	return fmt.Sprintf("%T%s (%s)", a.Outcome, word, a.By)
+}
+
+// path is a place in the workspace.
+func (c *Case) path(elem ...string) string {
+	return filepath.Join(append([]string{c.place.workspace}, elem...)...)
+}
+
+// write makes a file in the workspace, and its folder, by the suite's own hand.
+func (c *Case) write(path, content string) string {
+	c.must(os.MkdirAll(filepath.Dir(path), 0o755))
+	c.must(os.WriteFile(path, []byte(content), 0o644))
+	return path
+}
+
+// read is the content of a file, "" if it is not there.
+func (c *Case) read(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		c.must(err)
+	}
+	return string(b)
+}
+
+// pidIn waits until a command has written its process id into a file.
+func (c *Case) pidIn(path string) int {
+	var pid int
+	if !c.eventually(patience, func() bool {
+		text, whole := strings.CutSuffix(c.read(path), "\n")
+		var err error
+		pid, err = strconv.Atoi(text)
+		return whole && err == nil
+	}) {
+		c.stop("the command did not start within %v", patience)
+	}
+	return pid
+}
+
+// dead expects processes to be gone now: what the executor says about them has
+// been said already.
+func (c *Case) dead(when string, pids ...int) {
+	for _, pid := range pids {
+		c.expect(!alive(pid), "%s: process %d of the command is alive", when, pid)
+	}
+}
+
+// tolerate lets the server object for these reasons.
+func (c *Case) tolerate(reasons ...refserver.Reason) { c.tolerated = append(c.tolerated, reasons...) }
+
+// judge is a row's whole life.
+func (c *Case) judge() {
+	defer c.close()
+	defer func() {
+		switch p := recover(); p.(type) {
+		case nil, over:
+		default:
+			panic(p)
+		}
+		if c.verdict == NotApplicable || c.server == nil {
+			return
+		}
+		for _, v := range c.server.Violations() {
+			if !slices.Contains(c.tolerated, v.Reason) {
+				c.fail("the server objects: %v", v)
+			}
+		}
+	}()
+	c.row.run(c)
+}
+
+// close ends all that the row started.
+func (c *Case) close() {
+	var ending sync.WaitGroup
+	for _, x := range c.procs {
+		ending.Go(x.finish)
+	}
+	ending.Wait()
+	if c.server == nil {
+		return
+	}
+	if c.http != nil {
+		_ = c.http.Close()
+	}
+	_ = c.server.Close()
+	c.served.Wait()
+}
+
+// inject sends a frame that the server's books do not know of.
+func (c *Case) inject(f wire.ServerFrame) {
+	b, err := wire.AppendServer(nil, f)
+	c.must(err)
+	if !c.server.Inject(c.device, b) {
+		c.stop("the connection is gone")
+	}
+}
+
+// jsonText is a text as JSON.
+func jsonText(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return `""`
+	}
+	return string(b)
+}

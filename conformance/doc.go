@@ -1,0 +1,34 @@
+// Package conformance judges any executor by the protocol alone.
+//
+// It drives an executor process from outside: through one command line that
+// enrolls it and one that starts it, against a reference server of its own. Each
+// row is one promise of the guide, named with its section; a row passes, fails with
+// what was found and the frames of the exchange, or is not applicable because the
+// executor does not declare the kind it is about (§3.2) or because this system
+// offers no way to look.
+//
+// It believes nothing that can be looked at. Whether a command is dead, what is in
+// a file, who listens on a socket, how much memory is held and which key signed is
+// read from the system and from the wire, never from the executor's own words.
+//
+// Rows run side by side, each in a folder and against a server of its own. What
+// the reference server objects to during a row fails the row, whatever it is about.
+//
+// # The two command lines
+//
+// Both are given to /bin/sh as `exec LINE`, so that signals reach the executor
+// itself. In a line these words are replaced, quoted for the shell:
+//
+//	{server}      the reference server's address, http://127.0.0.1:PORT
+//	{home}        an empty folder (0700) for the executor's own files
+//	{workspace}   the folder to enroll as workspace root
+//	{credential}  the bearer credential for the two enrollment calls
+//
+// The same are in the environment as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
+// SEMA_CREDENTIAL; the credential is given to the enrolling line only. The
+// enrolling line ends with code 0 once the device is registered; it may be run
+// again for the same folder. The starting line runs until a signal ends it; it
+// may be run again, and then it is a new process with the same identity.
+//
+// What both print is kept and searched for what must not be there, nothing else.
+package conformance

@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// place is what a command line is told of its row.
+type place struct {
+	server, home, workspace, credential string
+}
+
+// fill puts the row's words into a command line.
+func (p place) fill(line string) string {
+	return strings.NewReplacer(
+		"{server}", quote(p.server),
+		"{home}", quote(p.home),
+		"{workspace}", quote(p.workspace),
+		"{credential}", quote(p.credential),
+	).Replace(line)
+}
+
+// quote makes one word of the shell of any text.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// environ is the environment of a command line: this process's own, less what
+// would reach a server or a home other than the row's.
+func (p place) environ(enrolling bool) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "SEMA_SERVER", "SEMA_HOME", "SEMA_WORKSPACE", "SEMA_CREDENTIAL", "SEMA_ENROLL_TOKEN":
+		default:
+			env = append(env, v)
+		}
+	}
+	env = append(env, "SEMA_SERVER="+p.server, "SEMA_HOME="+p.home, "SEMA_WORKSPACE="+p.workspace)
+	if enrolling {
+		env = append(env, "SEMA_CREDENTIAL="+p.credential)
+	}
+	return env
+}
+
+// process is a started command line.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended and was reaped
+	log  string        // file that has what it printed
+}
+
+// launch starts a command line; what it prints goes to a new file in dir.
+func launch(p place, line, dir string, enrolling bool) (*process, error) {
+	out, err := os.CreateTemp(dir, "printed-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command("/bin/sh", "-c", "exec "+p.fill(line))
+	cmd.Env = p.environ(enrolling)
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = out, out
+	// A group of its own: an interrupt at the terminal is for the suite, which
+	// then ends what it started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	x := &process{cmd: cmd, done: make(chan struct{}), log: out.Name()}
+	go func() {
+		defer close(x.done)
+		_ = cmd.Wait() // its code is in ProcessState
+	}()
+	return x, nil
+}
+
+func (x *process) pid() int { return x.cmd.Process.Pid }
+
+// ended reports whether it is over.
+func (x *process) ended() bool {
+	select {
+	case <-x.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// within waits until it is over, and reports whether it was in time.
+func (x *process) within(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-x.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// code is its exit code, -1 if a signal ended it. Only once ended.
+func (x *process) code() int {
+	<-x.done
+	return x.cmd.ProcessState.ExitCode()
+}
+
+func (x *process) signal(s syscall.Signal) {
+	_ = x.cmd.Process.Signal(s) // it may be over already
+}
+
+// kill ends it as a crash does, and waits.
+func (x *process) kill() {
+	x.signal(syscall.SIGKILL)
+	<-x.done
+}
+
+// finish ends what is left of it, with its process group, at the end of a row. It
+// is asked first, so that a sound executor ends its own commands.
+func (x *process) finish() {
+	if x.ended() {
+		return
+	}
+	x.signal(syscall.SIGCONT)
+	x.signal(syscall.SIGTERM)
+	if x.within(200 * time.Millisecond) {
+		return
+	}
+	x.signal(syscall.SIGTERM)
+	if !x.within(5 * time.Second) {
+		_ = syscall.Kill(-x.pid(), syscall.SIGKILL)
+		<-x.done
+	}
+}
+
+// printed returns the end of what it printed, in lines.
+func (x *process) printed(lines int) []string {
+	b, err := os.ReadFile(x.log)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	return all[max(0, len(all)-lines):]
+}
+
+// grep lists the files under a folder that contain any of the texts.
+func grep(dir string, texts ...string) (found []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // it went meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, t := range texts {
+			if t != "" && strings.Contains(string(b), t) {
+				found = append(found, fmt.Sprintf("%s holds %q", path, cut(t, 24)))
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
+// Ours returns the two command lines of the `sema` binary at path.
+func Ours(path string) (enroll, serve string) {
+	self := quote(path)
+	return self + " device enroll --server {server} --workspace {workspace} --key-store file --name conformance --json",
+		self + " device serve --env inherit"
+}

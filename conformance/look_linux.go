@@ -1,0 +1,111 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// canLook reports whether this system shows sockets and memory of others.
+const canLook = true
+
+// alive reports whether a process exists and is not a zombie.
+func alive(pid int) bool {
+	_, state, ok := statOf(pid)
+	return ok && state != "Z" && state != "X"
+}
+
+// statOf reads a process's parent and state.
+func statOf(pid int) (parent int, state string, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, "", false
+	}
+	// The name stands in parentheses and may hold anything.
+	rest := string(b[strings.LastIndexByte(string(b), ')')+1:])
+	f := strings.Fields(rest)
+	if len(f) < 2 {
+		return 0, "", false
+	}
+	parent, err = strconv.Atoi(f[1])
+	return parent, f[0], err == nil
+}
+
+// family is a process and all its living descendants.
+func family(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return []int{pid}
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		if p, err := strconv.Atoi(e.Name()); err == nil {
+			if parent, _, ok := statOf(p); ok {
+				children[parent] = append(children[parent], p)
+			}
+		}
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+// listening lists the sockets that a process or a descendant accepts
+// connections on.
+func listening(pid int) ([]string, error) {
+	open := map[string]string{} // inode → address
+	for _, table := range []string{"tcp", "tcp6"} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) > 9 && f[3] == "0A" { // LISTEN
+				open[f[9]] = table + " " + f[1]
+			}
+		}
+	}
+	var found []string
+	for _, p := range family(pid) {
+		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range links {
+			to, err := os.Readlink(l)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			inode, ok := strings.CutPrefix(to, "socket:[")
+			if at, listens := open[strings.TrimSuffix(inode, "]")]; ok && listens {
+				found = append(found, fmt.Sprintf("process %d listens on %s", p, at))
+			}
+		}
+	}
+	return found, nil
+}
+
+// memory is the resident set of a process, in bytes.
+func memory(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no memory", pid)
+}

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Count counts the results of each verdict.
+func Count(results []Result) map[Verdict]int {
+	n := map[Verdict]int{}
+	for _, r := range results {
+		n[r.Verdict]++
+	}
+	return n
+}
+
+// WriteRow writes a result as one line, and under a failed one what was found, the
+// frames of the exchange and what the executor printed.
+func WriteRow(w io.Writer, r Result) error {
+	word := map[Verdict]string{Pass: "pass", Fail: "FAIL", NotApplicable: "n/a "}[r.Verdict]
+	_, err := fmt.Fprintf(w, "%s  %-28s %-12s %s\n", word, r.Row.ID, r.Row.Section, r.Row.Promise)
+	if err != nil || r.Verdict == Pass {
+		return err
+	}
+	var b strings.Builder
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "        %s\n", f)
+	}
+	section := func(name string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(&b, "      %s\n", name)
+		}
+		for _, l := range lines {
+			fmt.Fprintf(&b, "        %s\n", l)
+		}
+	}
+	section("frames (→ from the device, ← from the server)", r.Frames)
+	section("printed by the executor", r.Output)
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// reported is a result as JSON has it.
+type reported struct {
+	ID       string   `json:"id"`
+	Section  string   `json:"section"`
+	Promise  string   `json:"promise"`
+	Verdict  Verdict  `json:"verdict"`
+	Findings []string `json:"findings,omitempty"`
+	Frames   []string `json:"frames,omitempty"`
+	Output   []string `json:"output,omitempty"`
+	TookMs   int64    `json:"tookMs"`
+}
+
+// WriteJSON writes all results as one object: counts and rows.
+func WriteJSON(w io.Writer, results []Result) error {
+	rows := make([]reported, len(results))
+	for i, r := range results {
+		rows[i] = reported{r.Row.ID, r.Row.Section, r.Row.Promise, r.Verdict, r.Findings, r.Frames, r.Output, r.Took.Milliseconds()}
+	}
+	n := Count(results)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(struct {
+		Passed        int        `json:"passed"`
+		Failed        int        `json:"failed"`
+		NotApplicable int        `json:"notApplicable"`
+		Rows          []reported `json:"rows"`
+	}{n[Pass], n[Fail], n[NotApplicable], rows})
+}
+
+// The JUnit form that build services read.
+type (
+	junitSuite struct {
+		XMLName  xml.Name    `xml:"testsuite"`
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string     `xml:"name,attr"`
+		Class   string     `xml:"classname,attr"`
+		Time    string     `xml:"time,attr"`
+		Failure *junitText `xml:"failure"`
+		Skipped *junitText `xml:"skipped"`
+	}
+	junitText struct {
+		Message string `xml:"message,attr"`
+		Body    string `xml:",chardata"`
+	}
+)
+
+// WriteJUnit writes all results in JUnit's XML.
+func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
+	n := Count(results)
+	suite := junitSuite{Name: "device executor protocol", Tests: len(results), Failures: n[Fail],
+		Skipped: n[NotApplicable], Time: seconds(took)}
+	for _, r := range results {
+		c := junitCase{Name: r.Row.ID + ": " + r.Row.Promise, Class: r.Row.Section, Time: seconds(r.Took)}
+		switch r.Verdict {
+		case Fail:
+			c.Failure = &junitText{strings.Join(r.Findings, "; "), strings.Join(r.Frames, "\n")}
+		case NotApplicable:
+			c.Skipped = &junitText{Message: strings.Join(r.Findings, "; ")}
+		}
+		suite.Cases = append(suite.Cases, c)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(suite); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }

@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// Row is one promise of the guide.
+type Row struct {
+	ID      string      // stable; what --only takes and what broken executors are matched with
+	Section string      // of the guide
+	Promise string      // in one sentence
+	Needs   []wire.Kind // not applicable to an executor that does not declare all of them
+
+	run   func(*Case)
+	limit time.Duration // of the whole row; 0: defaultLimit
+}
+
+// defaultLimit is far above what any row takes on a busy machine, so that
+// reaching it means that something hangs.
+const defaultLimit = 60 * time.Second
+
+// Rows returns all rows in the guide's order.
+func Rows() []Row {
+	return slices.Concat(enrollRows, connectRows, kindRows, fileRows, payloadRows, streamRows, ruleRows, leaveRows, securityRows)
+}
+
+// Verdict is how a row came out.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass          Verdict = "pass"
+	Fail          Verdict = "fail"
+	NotApplicable Verdict = "not applicable"
+)
+
+// Result is a row's verdict over one executor.
+type Result struct {
+	Row     Row
+	Verdict Verdict
+	// Findings says what was wrong, or why the row is not applicable.
+	Findings []string
+	// Frames is the exchange of a failed row, one line a frame, the last ones
+	// if there were many: types, kinds, sizes and numbers, never content.
+	Frames []string
+	// Output is the end of what the executor printed, of a failed row.
+	Output []string
+	Took   time.Duration
+}

@@ -1,0 +1,208 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var payloadRows = []Row{
+	{ID: "payload-parts", Section: "§3.4", Promise: "content arrives in parts of any size, placed by offset and totalLen", run: payloadParts},
+	{ID: "payload-digest", Section: "§3.4", Promise: "content whose digest does not hold changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongDigest) }},
+	{ID: "payload-length", Section: "§3.4", Promise: "content that is not as long as promised changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongLength) }},
+	{ID: "payload-missing-part", Section: "§3.4", Promise: "content with a hole changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, missingPart) }},
+	{ID: "payload-cut", Section: "§3.4", Promise: "a connection that drops within the content leaves no half-written file", run: payloadCut},
+	{ID: "write-atomic", Section: "§3.4", Promise: "a reader sees the old file or the new one, never a part of either", run: writeAtomic},
+	{ID: "write-no-litter", Section: "§3.4", Promise: "no temporary file stays beside a target", run: writeNoLitter},
+	{ID: "write-waits-for-commit", Section: "§3.4", Promise: "nothing shows at the target before commit", run: writeWaits},
+}
+
+func payloadParts(c *Case) {
+	c.begin(refserver.Config{PayloadPart: 997})
+	for n, size := range []int{0, 1, 996, 997, 998, 300_000} {
+		content := noise(size, uint64(n))
+		path := c.path(fmt.Sprintf("of-%d", size))
+		a := c.do(put(wire.KindWriteFile, path, content))
+		c.succeeded(fmt.Sprintf("%d bytes", size), a)
+		c.expect(exists(path) && c.read(path) == string(content), "of %d bytes %d are in the file", size, len(c.read(path)))
+	}
+	path := c.path("whole")
+	big := noise(5<<20+3, 9)
+	c.succeeded("5 MiB", c.do(put(wire.KindWriteFile, path, big)))
+	c.expect(c.read(path) == string(big), "of %d bytes %d are in the file, or others", len(big), len(c.read(path)))
+}
+
+// breakage turns the parts of a payload into faulty ones.
+type breakage func(*wire.Payload) refserver.Action
+
+// replaced is a payload frame in another's place.
+func replaced(p wire.Payload) refserver.Action {
+	b, err := wire.AppendServer(nil, &p)
+	if err != nil {
+		return refserver.Action{Drop: true}
+	}
+	return refserver.Action{Replace: b}
+}
+
+func wrongDigest(p *wire.Payload) refserver.Action {
+	if p.Part != wire.PartChunk || p.Offset != 0 {
+		return refserver.Action{}
+	}
+	p2 := *p
+	p2.Data = bytes.Clone(p.Data)
+	p2.Data[0] ^= 1
+	return replaced(p2)
+}
+
+func wrongLength(p *wire.Payload) refserver.Action {
+	if p.Part != wire.PartChunk || p.Offset == 0 {
+		return refserver.Action{}
+	}
+	p2 := *p
+	p2.Data = p.Data[:len(p.Data)-1]
+	return replaced(p2)
+}
+
+func missingPart(p *wire.Payload) refserver.Action {
+	return refserver.Action{Drop: p.Part == wire.PartChunk && p.Offset == 0}
+}
+
+// kindsOfWrites are the declared kinds that take content.
+func (c *Case) kindsOfWrites() []wire.Kind {
+	var kinds []wire.Kind
+	for _, k := range wire.Kinds() {
+		if k.TakesPayload() && c.declares(k) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
+}
+
+func payloadBroken(c *Case, how breakage) {
+	c.begin(refserver.Config{PayloadPart: 1000})
+	for _, kind := range c.kindsOfWrites() {
+		dir := c.path("in-" + string(kind))
+		c.must(os.Mkdir(dir, 0o755))
+		path := filepath.Join(dir, "target")
+		before := ""
+		if kind != wire.KindWriteFileExclusive {
+			before = "as it was"
+			c.write(path, before)
+		}
+		d := put(kind, path, noise(2500, 4))
+		if kind == wire.KindWriteFileGuarded {
+			d.Args = wire.WriteArgs{Path: path, Expect: &wire.Expect{CanonicalPath: path}}
+		}
+		c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+			if p, ok := f.(*wire.Payload); ok {
+				return how(p)
+			}
+			return refserver.Action{}
+		}})
+		c.failed(string(kind), c.do(d))
+		c.server.SetFaults(refserver.Faults{})
+		c.expect(c.read(path) == before, "%s: the target was changed", kind)
+		c.expect(exists(path) == (before != ""), "%s: there is a target now", kind)
+		c.onlyIn(dir, before != "", "target")
+	}
+}
+
+// onlyIn expects that a folder holds nothing but the target.
+func (c *Case) onlyIn(dir string, target bool, name string) {
+	entries, err := os.ReadDir(dir)
+	c.must(err)
+	for _, e := range entries {
+		c.expect(target && e.Name() == name, "%s was left in the folder", e.Name())
+	}
+}
+
+func payloadCut(c *Case) {
+	c.begin(refserver.Config{PayloadPart: 1000})
+	dir := c.path("in")
+	path := c.write(filepath.Join(dir, "target"), "as it was")
+	var cut atomic.Bool
+	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+		p, ok := f.(*wire.Payload)
+		return refserver.Action{Cut: ok && p.Part == wire.PartChunk && p.Offset >= 3000 && cut.CompareAndSwap(false, true)}
+	}})
+	a := c.do(put(wire.KindWriteFile, path, noise(10_000, 5)))
+	_, failed := a.Outcome.(wire.Failure)
+	c.expect(failed, "content that never came whole was answered with %s", tell(a))
+	c.active()
+	c.expect(c.read(path) == "as it was", "the target was changed")
+	if !c.eventually(patience, func() bool { e, err := os.ReadDir(dir); return err == nil && len(e) == 1 }) {
+		c.onlyIn(dir, true, "target")
+	}
+	c.succeeded("a write afterwards", c.do(put(wire.KindWriteFile, path, []byte("new"))))
+}
+
+func writeAtomic(c *Case) {
+	c.begin(refserver.Config{})
+	path := c.path("file")
+	one, two := strings.Repeat("1", 400_000), strings.Repeat("2", 400_000)
+	c.write(path, one)
+	stop, stopped := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			b, err := os.ReadFile(path)
+			if s := string(b); err != nil || s != one && s != two {
+				stopped <- fmt.Sprintf("a reader met %d bytes that are neither version: %v", len(b), err)
+				return
+			}
+		}
+	}()
+	for i := range 20 {
+		content := one
+		if i%2 == 0 {
+			content = two
+		}
+		c.succeeded("a write", c.do(put(wire.KindWriteFile, path, []byte(content))))
+	}
+	close(stop)
+	if what := <-stopped; what != "" {
+		c.fail("%s", what)
+	}
+}
+
+func writeNoLitter(c *Case) {
+	c.begin(refserver.Config{PayloadPart: 1000})
+	dir := c.path("in")
+	path := c.write(filepath.Join(dir, "target"), "as it was")
+	for _, kind := range []wire.Kind{wire.KindWriteFile, wire.KindAppendFile} {
+		c.succeeded(string(kind), c.do(put(kind, path, noise(5000, 6))))
+		c.onlyIn(dir, true, "target")
+	}
+	c.failed("a write below a file", c.do(put(wire.KindWriteFile, filepath.Join(path, "x"), noise(5000, 6))))
+	c.onlyIn(dir, true, "target")
+}
+
+func writeWaits(c *Case) {
+	c.begin(refserver.Config{PayloadPart: 1000})
+	path := c.write(c.path("file"), "as it was")
+	hold := make(chan struct{})
+	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+		if p, ok := f.(*wire.Payload); ok && p.Part == wire.PartCommit {
+			<-hold
+		}
+		return refserver.Action{}
+	}})
+	a := c.ask(put(wire.KindWriteFile, path, noise(5000, 8)))
+	c.rest(time.Second)
+	now := c.read(path)
+	close(hold)
+	c.expect(now == "as it was", "the target had %d bytes of it before commit", len(now))
+	c.succeeded("the write", a.settled())
+}

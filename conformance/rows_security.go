@@ -1,0 +1,258 @@
+package conformance
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var securityRows = []Row{
+	{ID: "S1-outbound", Section: "§6.1", Promise: "no process of the executor listens on a socket", run: s1Outbound},
+	{ID: "S2-key-file", Section: "§6.2", Promise: "a key kept in a file is its owner's alone", run: s2KeyFile},
+	{ID: "S2-key-wire", Section: "§6.2", Promise: "the private key goes over no wire and into no output", run: s2KeyWire},
+	{ID: "S3-token", Section: "§6.3", Promise: "neither token nor credential is stored or printed", run: s3Token},
+	{ID: "S4-sign-once", Section: "§6.4, §1.3", Promise: "a second challenge on a socket is not signed", run: s4SignOnce},
+	{ID: "S6-no-redirect", Section: "§6.6", Promise: "what is asked for outside the workspace is done there or refused, never elsewhere", run: s6NoRedirect},
+	{ID: "S8-shellenv", Section: "§6.8", Promise: "shellEnv is never stored", run: s8ShellEnv},
+	{ID: "S9-content", Section: "§6.9", Promise: "file bytes, payloads and output stay out of logs and of the executor's files", run: s9Content},
+	{ID: "S9-credential", Section: "§6.9, §6.3", Promise: "the user's credential does not reach a command's environment", run: s9Credential},
+	{ID: "M-outbox-bounded", Section: "§7", Promise: "output that is never acknowledged does not make memory grow without bound", run: mOutbox, limit: 90 * time.Second},
+	{ID: "M-settles", Section: "§7", Promise: "after much work memory is bounded", run: mSettles, limit: 90 * time.Second},
+}
+
+func s1Outbound(c *Case) {
+	if !canLook {
+		c.skip("this system does not show who listens")
+	}
+	c.begin(refserver.Config{})
+	look := func(when string) {
+		found, err := listening(c.exec.pid())
+		c.must(err)
+		c.expect(len(found) == 0, "%s: %s", when, strings.Join(found, ", "))
+	}
+	look("idle")
+	a := c.ask(run("echo $$ > pid; sleep 1"))
+	c.pidIn(c.path("pid"))
+	look("with a command running")
+	c.exited(a.settled(), 0)
+	c.drop()
+	look("after a reconnect")
+}
+
+func s2KeyFile(c *Case) {
+	c.watchHTTP()
+	c.begin(refserver.Config{})
+	files := c.keyFiles()
+	if len(files) == 0 {
+		c.skip("the key is in no file")
+	}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		c.must(err)
+		c.expect(info.Mode().Perm()&0o077 == 0, "%s has mode %o", f, info.Mode().Perm())
+	}
+}
+
+func s2KeyWire(c *Case) {
+	calls := c.watchHTTP()
+	c.open(refserver.Config{Heartbeat: 300 * time.Millisecond})
+	c.enroll()
+	found, err := findKey(c.place.home, c.publicKey())
+	c.must(err)
+	if len(found) == 0 {
+		c.skip("the key is in no file, so its bytes are not known here")
+	}
+	forms := keyForms(found[0].seed)
+	c.trace.mu.Lock()
+	c.trace.secrets = forms
+	c.trace.mu.Unlock()
+	c.serve()
+	c.active()
+	c.exited(c.do(run("env; true")), 0)
+	c.drop()
+	c.leave()
+	c.exec.within(patience)
+	c.trace.mu.Lock()
+	leaked := c.trace.leaked
+	c.trace.mu.Unlock()
+	c.expect(len(leaked) == 0, "the private key went out in %v", leaked)
+	for _, call := range append(calls.to(enrollPath), calls.to(tokenPath)...) {
+		for _, f := range forms {
+			c.expect(!strings.Contains(call.body, f), "the private key went out in the body of %s", call.path)
+		}
+	}
+	for _, x := range c.procs {
+		text := strings.Join(x.printed(1<<20), "\n")
+		for _, f := range forms {
+			c.expect(!strings.Contains(text, f), "the private key was printed")
+		}
+	}
+}
+
+// keyForms are the ways in which a seed's bytes may be written.
+func keyForms(seed []byte) []string {
+	return []string{string(seed), hex.EncodeToString(seed), strings.ToUpper(hex.EncodeToString(seed)),
+		base64.RawStdEncoding.EncodeToString(seed), base64.RawURLEncoding.EncodeToString(seed)}
+}
+
+// nowhere expects texts in none of the executor's files, and in nothing it printed.
+func (c *Case) nowhere(what string, texts ...string) {
+	found, err := grep(c.place.home, texts...)
+	c.must(err)
+	for _, x := range c.procs {
+		printed := strings.Join(x.printed(1<<20), "\n")
+		for _, t := range texts {
+			if strings.Contains(printed, t) {
+				found = append(found, fmt.Sprintf("what it printed holds %q", cut(t, 24)))
+			}
+		}
+	}
+	c.expect(len(found) == 0, "%s: %s", what, strings.Join(found, "; "))
+}
+
+func s3Token(c *Case) {
+	calls := c.watchHTTP()
+	c.begin(refserver.Config{})
+	texts := []string{credential}
+	for _, b := range registrations(c, calls) {
+		texts = append(texts, b["token"])
+	}
+	c.exited(c.do(run("true")), 0)
+	c.nowhere("after enrollment and work", texts...)
+}
+
+func s4SignOnce(c *Case) {
+	c.begin(refserver.Config{})
+	for range 3 {
+		c.inject(&wire.Challenge{Nonce: "c2Vjb25kIG5vbmNl", ProtocolVersion: 1})
+	}
+	c.exited(c.do(run("sleep 0.5")), 0)
+	c.expect(len(c.hellos()) == 1, "%d hellos on one socket", len(c.hellos()))
+	c.expect(c.state().Connections == 1, "it reconnected")
+}
+
+func s6NoRedirect(c *Case) {
+	c.begin(refserver.Config{})
+	outside := c.dir + "/outside"
+	c.must(os.Mkdir(outside, 0o755))
+	for _, d := range []refserver.Dispatch{
+		put(wire.KindWriteFile, outside+"/file", []byte("content")),
+		put(wire.KindAppendFile, outside+"/log", []byte("content")),
+		{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: outside + "/dir"}},
+	} {
+		a := c.do(d)
+		there := ""
+		switch args := d.Args.(type) {
+		case wire.WriteArgs:
+			there = args.Path
+		case wire.DirArgs:
+			there = args.Path
+		}
+		if _, failed := a.Outcome.(wire.Failure); failed {
+			c.failed(string(d.Kind), a, wire.CodePermissionDenied)
+			c.expect(!exists(there), "%s was refused and done all the same", d.Kind)
+			continue
+		}
+		c.expect(exists(there), "%s was answered with success, and there is nothing at %s", d.Kind, there)
+	}
+	entries, err := os.ReadDir(c.place.workspace)
+	c.must(err)
+	c.expect(len(entries) == 0, "something was put into the workspace instead")
+}
+
+func s8ShellEnv(c *Case) {
+	c.begin(refserver.Config{Heartbeat: 200 * time.Millisecond})
+	const secret = "shellenv-marker-9d2f"
+	d := run("sleep 1; test -n \"$TOKEN_OF_TASK\"")
+	d.ShellEnv = map[string]string{"TOKEN_OF_TASK": secret}
+	a := c.ask(d)
+	c.rest(500 * time.Millisecond)
+	c.nowhere("while the command runs", secret)
+	c.exited(a.settled(), 0)
+	c.leave()
+	c.exec.within(patience)
+	c.nowhere("afterwards", secret)
+}
+
+func s9Content(c *Case) {
+	c.begin(refserver.Config{Heartbeat: 200 * time.Millisecond})
+	const file, payload, output, errors = "file-marker-51aa", "payload-marker-77cd", "output-marker-08bb", "errors-marker-3e4e"
+	path := c.write(c.path("file"), file)
+	c.do(on(wire.KindReadTextFile, path))
+	c.do(put(wire.KindWriteFile, c.path("other"), []byte(payload)))
+	c.do(put(wire.KindAppendFile, c.path("other"), []byte(payload)))
+	// Built by the command, so that its text alone does not hold it.
+	a := c.do(run("printf '%s-%s-%s\\n' output marker 08bb; printf '%s-%s-%s\\n' errors marker 3e4e >&2; exit 1"))
+	c.exited(a, 1)
+	c.expect(strings.Contains(string(a.stdout), output) && strings.Contains(string(a.stderr), errors), "the command's output is missing")
+	c.leave()
+	c.exec.within(patience)
+	c.nowhere("after reading, writing and running", file, payload, output, errors)
+}
+
+func s9Credential(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.do(run("env; cat /proc/$PPID/environ 2>/dev/null | tr '\\0' '\\n'"))
+	c.expect(!strings.Contains(string(a.stdout), credential), "a command can read the user's credential")
+}
+
+// memoryBound is far above what an executor needs and far below what the rows
+// below push through it.
+const memoryBound = 300 << 20
+
+func mOutbox(c *Case) {
+	if !canLook {
+		c.skip("this system does not show memory")
+	}
+	c.begin(refserver.Config{})
+	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeChunkAck)})
+	a := c.ask(run("echo $$ > pid; exec head -c 2000000000 /dev/zero"))
+	c.pidIn(c.path("pid"))
+	b := c.ask(run("exec head -c 2000000000 /dev/zero >&2"))
+	var most int64
+	for range 50 {
+		c.rest(100 * time.Millisecond)
+		m, err := memory(c.exec.pid())
+		if err != nil {
+			c.stop("the executor is gone: %v", err)
+		}
+		most = max(most, m)
+	}
+	c.expect(most < memoryBound, "%d MiB resident with nothing acknowledged", most>>20)
+	c.server.SetFaults(refserver.Faults{})
+	a.Cancel()
+	b.Cancel()
+	for _, x := range []*asked{a, b} {
+		how := x.settled()
+		c.expect(how.By == refserver.ByResult, "settled %s", tell(how))
+	}
+}
+
+func mSettles(c *Case) {
+	if !canLook {
+		c.skip("this system does not show memory")
+	}
+	c.begin(refserver.Config{MaxInflight: 8})
+	var all []*asked
+	for i := range 300 {
+		all = append(all, c.ask(on(wire.KindExists, c.path(fmt.Sprint(i)))))
+	}
+	for range 6 {
+		d := run("head -c 8000000 /dev/zero")
+		d.AckDelivered = true
+		d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
+		all = append(all, c.ask(d))
+	}
+	for _, a := range all {
+		a.settled()
+	}
+	m, err := memory(c.exec.pid())
+	c.must(err)
+	c.expect(m < memoryBound, "%d MiB resident after %d instructions", m>>20, len(all))
+}

@@ -1,0 +1,178 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var streamRows = []Row{
+	{ID: "stream-numbers", Section: "§4", Promise: "streamSeq starts at 0 and goes up by one, per instruction", run: streamNumbers},
+	{ID: "stream-exit", Section: "§4", Promise: "a command's stream ends with exactly one exit chunk, which the result repeats", run: streamExit},
+	{ID: "stream-exit-silent", Section: "§4", Promise: "a command without output has exit as chunk 0", run: streamExitSilent},
+	{ID: "stream-before-result", Section: "§4", Promise: "every chunk goes before the result, and none after it", run: streamBeforeResult},
+	{ID: "stream-exact", Section: "§4", Promise: "output arrives byte for byte, whatever its bytes and its size", run: streamExact, limit: 90 * time.Second},
+	{ID: "stream-base64", Section: "§4, §2.2", Promise: "chunks are canonical base64 and well-formed, at every length", run: streamBase64},
+	{ID: "stream-entries", Section: "§4", Promise: "no empty chunks, and no flood of tiny ones", run: streamEntries},
+	{ID: "stream-slow-consumer", Section: "§4", Promise: "a slow consumer slows the command and loses nothing", run: streamSlow},
+	{ID: "stream-failed", Section: "§3.3, §4", Promise: "a command that is cut short keeps the output it had made", run: streamFailed},
+	{ID: "closed-sets", Section: "§2.2, §3.3, §4, §5.3", Promise: "only members of the closed sets are ever sent", run: closedSets},
+}
+
+// chunksOf are an instruction's chunks, as sent.
+func (c *Case) chunksOf(id string) []message {
+	return c.trace.messages(about(id, fromDevice(wire.TypeChunk)))
+}
+
+// contiguous expects the chunks of one connection to be numbered without a hole
+// from a first number on.
+func (c *Case) contiguous(id string, first int64) {
+	next := first
+	for _, m := range c.chunksOf(id) {
+		if m.Seq > next {
+			c.fail("chunk %d came where %d was due", m.Seq, next)
+			return
+		}
+		next = max(next, m.Seq+1)
+	}
+}
+
+func streamNumbers(c *Case) {
+	c.begin(refserver.Config{})
+	var all []*asked
+	for i := range 3 {
+		all = append(all, c.ask(run(fmt.Sprintf("i=0; while [ $i -lt 40 ]; do echo %d $i; echo e >&2; i=$((i+1)); sleep 0.01; done", i))))
+	}
+	for _, a := range all {
+		c.exited(a.settled(), 0)
+		chunks := c.chunksOf(a.ID())
+		c.expect(len(chunks) > 1, "%d chunks of a command that spoke often", len(chunks))
+		for i, m := range chunks {
+			if !c.expect(m.Seq == int64(i), "chunk %d has streamSeq %d", i, m.Seq) {
+				break
+			}
+		}
+	}
+}
+
+func streamExit(c *Case) {
+	c.begin(refserver.Config{})
+	for _, kind := range []wire.Kind{wire.KindExec, wire.KindExecStream} {
+		a := c.ask(refserver.Dispatch{Kind: kind, Args: wire.ExecArgs{Command: "echo out; echo err >&2; exit 42"}})
+		how := a.settled()
+		c.exited(how, 42)
+		c.expect(how.Stream.Exits == 1 && how.Stream.ExitCode == 42, "%d exit chunks, code %d", how.Stream.Exits, how.Stream.ExitCode)
+		chunks := c.chunksOf(a.ID())
+		c.expect(len(chunks) > 0 && chunks[len(chunks)-1].Kind == string(wire.ChunkExit), "the last chunk is no exit chunk")
+	}
+}
+
+func streamExitSilent(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("true"))
+	c.exited(a.settled(), 0)
+	chunks := c.chunksOf(a.ID())
+	c.expect(len(chunks) == 1 && chunks[0].Kind == string(wire.ChunkExit) && chunks[0].Seq == 0, "%d chunks of a silent command", len(chunks))
+}
+
+func streamBeforeResult(c *Case) {
+	c.begin(refserver.Config{})
+	for range 5 {
+		a := c.ask(run("head -c 200000 /dev/zero; (sleep 0.1; echo late) & exit 0"))
+		c.exited(a.settled(), 0)
+		c.rest(300 * time.Millisecond)
+		after := false
+		for _, m := range c.trace.messages(about(a.ID(), fromDevice())) {
+			c.expect(!after || m.Type != string(wire.TypeChunk), "a chunk after the result")
+			after = after || m.Type == string(wire.TypeResult)
+		}
+	}
+}
+
+func streamExact(c *Case) {
+	c.begin(refserver.Config{})
+	content := noise(6<<20+11, 12)
+	c.write(c.path("bytes"), string(content))
+	d := run("cat bytes; cat bytes >&2")
+	d.AckDelivered = true
+	a := c.do(d)
+	c.exited(a, 0)
+	c.expect(bytes.Equal(a.stdout, content), "stdout: %d bytes came, not the %d that were written, or others", len(a.stdout), len(content))
+	c.expect(bytes.Equal(a.stderr, content), "stderr: %d bytes came, not the %d that were written, or others", len(a.stderr), len(content))
+}
+
+func streamBase64(c *Case) {
+	c.begin(refserver.Config{}) // refuses any other form
+	for n := range 8 {
+		content := strings.Repeat("\xfb\xff", 200)[:n]
+		path := c.write(c.path(fmt.Sprint(n)), content)
+		c.expect(string(c.do(on(wire.KindReadBinaryFile, path)).data) == content, "%d bytes did not come through", n)
+	}
+	for _, m := range c.trace.messages(fromDevice()) {
+		c.expect(m.Refused == "" && !m.Binary, "a frame was refused: %s", m.Refused)
+	}
+}
+
+func streamEntries(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done"))
+	how := a.settled()
+	c.exited(how, 0)
+	for _, m := range c.chunksOf(a.ID()) {
+		c.expect(m.Kind == string(wire.ChunkExit) || m.Bytes > 0, "an empty chunk")
+	}
+	c.expect(how.Stream.Chunks < 1500, "3000 short lines made %d chunks", how.Stream.Chunks)
+}
+
+func streamSlow(c *Case) {
+	c.begin(refserver.Config{})
+	var bytesSeen atomic.Int64
+	d := refserver.Dispatch{Kind: wire.KindExec, Args: wire.ExecArgs{Command: "head -c 8000000 /dev/zero; touch finished"}, AckDelivered: true}
+	slow := make(chan struct{})
+	d.Deliver = func(_ wire.ChunkKind, data []byte) error {
+		if bytesSeen.Add(int64(len(data))) < 100_000 {
+			<-slow
+		}
+		return nil
+	}
+	a := c.ask(d)
+	c.rest(2 * time.Second)
+	c.expect(!exists(c.path("finished")), "the command has written 8 MB though nobody takes them")
+	close(slow)
+	how := a.settled()
+	c.exited(how, 0)
+	c.expect(bytesSeen.Load() == 8_000_000, "%d bytes came, not 8000000", bytesSeen.Load())
+}
+
+func streamFailed(c *Case) {
+	c.begin(refserver.Config{})
+	d := run("echo before; sleep 60; echo after")
+	d.TimeoutMs = 1500
+	a := c.ask(d)
+	how := a.settled()
+	c.failed("a command that ran out of time", how, wire.CodeTimeout)
+	c.expect(string(how.stdout) == "before\n", "output %q", how.stdout)
+}
+
+func closedSets(c *Case) {
+	c.begin(refserver.Config{Heartbeat: 300 * time.Millisecond})
+	d := run("echo x; echo y >&2; sleep 60")
+	d.TimeoutMs = 800
+	c.failed("a timeout", c.do(d), wire.CodeTimeout)
+	c.failed("a missing file", c.do(on(wire.KindReadTextFile, c.path("none"))), wire.CodeNotFound)
+	a := c.ask(run("echo $$ > pid; sleep 60"))
+	c.pidIn(c.path("pid"))
+	a.Cancel()
+	a.settled()
+	c.seen("a heartbeat", fromDevice(wire.TypeHeartbeat))
+	for _, m := range c.trace.messages(fromDevice()) {
+		// Parsed by the strict decoder: types, kinds, states, codes and reasons
+		// outside the closed sets are refused as unknown_type or bad_shape.
+		c.expect(m.Refused == "", "a %q frame was refused: %s", m.Type, m.Refused)
+	}
+}

@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// message is one message as it went by.
+type message struct {
+	refserver.Frame
+	dir refserver.Direction
+	at  time.Time
+	// sum tells chunks of different content, and results of different outcomes,
+	// apart; 0 for all others.
+	sum   uint64
+	hello *wire.Hello
+	beat  *wire.Heartbeat
+}
+
+// trace keeps what went over all connections of a row.
+type trace struct {
+	mu    sync.Mutex
+	start time.Time
+	all   []message
+	left  int           // messages from the device that were not kept
+	grew  chan struct{} // replaced and closed with each message
+	// unlike holds the raw bytes that must never go over the wire.
+	secrets []string
+	leaked  []string
+}
+
+// mostKept bounds the memory of rows that provoke floods.
+const mostKept = 200_000
+
+func newTrace() *trace { return &trace{start: time.Now(), grew: make(chan struct{})} }
+
+// see is refserver.Config.Trace.
+func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
+	m := message{Frame: f, dir: dir, at: time.Now()}
+	if dir == refserver.FromDevice && !f.Binary {
+		decoded, err := wire.DecodeDevice(raw, wire.MaxFrameBytes)
+		if err == nil {
+			m.sum = contentOf(decoded)
+		}
+		m.hello, _ = decoded.(*wire.Hello)
+		m.beat, _ = decoded.(*wire.Heartbeat)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if dir == refserver.FromDevice {
+		for _, s := range t.secrets {
+			if strings.Contains(string(raw), s) {
+				t.leaked = append(t.leaked, f.Type)
+			}
+		}
+	}
+	if len(t.all) < mostKept {
+		t.all = append(t.all, m)
+	} else {
+		t.left++
+	}
+	close(t.grew)
+	t.grew = make(chan struct{})
+}
+
+// contentOf is a digest of what a retransmission must not change.
+func contentOf(f wire.DeviceFrame) uint64 {
+	h := fnv.New64a()
+	switch f := f.(type) {
+	case *wire.Chunk:
+		fmt.Fprintf(h, "%s %d ", f.Kind, f.ExitCode)
+		h.Write(f.Data) // never fails
+	case *wire.Result:
+		b, err := wire.AppendDevice(nil, &wire.Result{Gen: "1", InstructionID: f.InstructionID, Outcome: f.Outcome})
+		if err != nil {
+			return 0
+		}
+		h.Write(b)
+	default:
+		return 0
+	}
+	return h.Sum64()
+}
+
+// messages returns those that went by so far and are wanted.
+func (t *trace) messages(wanted func(*message) bool) []message {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var got []message
+	for i := range t.all {
+		if wanted(&t.all[i]) {
+			got = append(got, t.all[i])
+		}
+	}
+	return got
+}
+
+// fromDevice wants the device's frames of the given types, all without any.
+func fromDevice(types ...wire.DeviceFrameType) func(*message) bool {
+	return func(m *message) bool {
+		return m.dir == refserver.FromDevice && (len(types) == 0 || slices.Contains(types, wire.DeviceFrameType(m.Type)))
+	}
+}
+
+// about narrows to one instruction.
+func about(id string, wanted func(*message) bool) func(*message) bool {
+	return func(m *message) bool { return m.InstructionID == id && wanted(m) }
+}
+
+// onConn narrows to one connection.
+func onConn(n int64, wanted func(*message) bool) func(*message) bool {
+	return func(m *message) bool { return m.Conn == n && wanted(m) }
+}
+
+// shown is how many frames a failed row shows.
+const shown = 60
+
+// lines tells the exchange, one line a frame; of long runs of the same, the ends.
+func (t *trace) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var lines []string
+	if n := len(t.all) - shown; n > 0 {
+		lines = append(lines, fmt.Sprintf("… %d frames before these", n))
+	}
+	for _, m := range t.all[max(0, len(t.all)-shown):] {
+		lines = append(lines, m.line(t.start))
+	}
+	if t.left > 0 {
+		lines = append(lines, fmt.Sprintf("… and %d after these", t.left))
+	}
+	return lines
+}
+
+func (m *message) line(start time.Time) string {
+	var b strings.Builder
+	arrow := "→"
+	if m.dir == refserver.FromServer {
+		arrow = "←"
+	}
+	typ := m.Type
+	if typ == "" {
+		typ = "(not a frame)"
+	}
+	fmt.Fprintf(&b, "%8.3fs #%d %s %-13s %7d B", m.at.Sub(start).Seconds(), m.Conn, arrow, typ, m.Size)
+	if m.Gen != "" {
+		fmt.Fprintf(&b, " gen=%s", m.Gen)
+	}
+	if m.Kind != "" {
+		fmt.Fprintf(&b, " %s", m.Kind)
+	}
+	if m.Seq >= 0 {
+		fmt.Fprintf(&b, " seq=%d", m.Seq)
+	}
+	if m.InstructionID != "" {
+		fmt.Fprintf(&b, " %s", shorten(m.InstructionID))
+	}
+	if m.Refused != "" {
+		fmt.Fprintf(&b, " REFUSED %s", m.Refused)
+	}
+	return b.String()
+}
+
+// shorten keeps the end of an id, which is what tells ids apart.
+func shorten(id string) string {
+	if len(id) > 12 {
+		return "…" + id[len(id)-8:]
+	}
+	return id
+}
