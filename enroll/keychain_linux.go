@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -44,6 +45,10 @@ func keychainReady(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		if ctx.Err() != nil {
 			return fail(KeychainSilent, nil)
+		}
+		var number syscall.Errno
+		if errors.As(err, &number) {
+			err = number // without the socket's kind and the call's name
 		}
 		return fail(KeychainNoBus, err)
 	}

@@ -89,6 +89,7 @@ func noArgs(c *cobra.Command, args []string) error {
 		return nil
 	}
 	msg := fmt.Sprintf("'%s' has no command %q.", c.CommandPath(), args[0])
+	c.SuggestionsMinimumDistance = 2 // of 0, the default, only beginnings count
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		msg += fmt.Sprintf(" Did you mean %q?", near[0])
 	}

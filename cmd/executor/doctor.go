@@ -106,11 +106,8 @@ func (a *app) serviceState(ctx context.Context, deviceID string) (doctor.Service
 	return state, err
 }
 
-// How a report is laid out, in columns.
-const (
-	findingText  = 20 // where the text of a finding begins
-	findingShell = 4  // and that of a command
-)
+// findingText is the column where the text of a finding begins.
+const findingText = 18
 
 // printReport shows a report to a person.
 func (a *app) printReport(r *doctor.Report) error {
@@ -153,8 +150,8 @@ func things(n int) string {
 func writeFinding(b *strings.Builder, p paint, f doctor.Finding) {
 	indent := strings.Repeat(" ", findingText)
 	text := func(s string) string { return foldAll(shown(s), indent, columns-findingText) }
-	level := fmt.Sprintf("%-5s", map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "warn", doctor.Fail: "FAIL"}[f.Level])
-	fmt.Fprintf(b, "  %s %-11s %s\n", p.level(f.Level, level), f.Check, text(f.What))
+	level := fmt.Sprintf("%-4s", map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "warn", doctor.Fail: "FAIL"}[f.Level])
+	fmt.Fprintf(b, "  %s %-9s  %s\n", p.level(f.Level, level), f.Check, text(f.What))
 	if f.Level != doctor.OK && f.Why != "" {
 		fmt.Fprintf(b, "%s%s\n", indent, text(f.Why))
 	}
@@ -162,16 +159,7 @@ func writeFinding(b *strings.Builder, p paint, f doctor.Finding) {
 		fmt.Fprintf(b, "%s%s\n", indent, text(f.Mend))
 	}
 	if f.Run != "" {
-		fmt.Fprintf(b, "%s%s\n", indent, commandLines(f.Run))
+		const lead = "    $ "
+		fmt.Fprintf(b, "%s%s\n", lead, foldCommand(shown(f.Run), strings.Repeat(" ", len(lead)), columns-len(lead)))
 	}
-}
-
-// commandLines shows a command so that it can be copied whole: where it fits
-// under the text, or else from the left edge on.
-func commandLines(command string) string {
-	command = shown(command)
-	if length(command) <= columns-findingText-2 {
-		return "$ " + command
-	}
-	return "$\n" + strings.Repeat(" ", findingShell) + foldCommand(command, strings.Repeat(" ", findingShell), columns-findingShell)
 }

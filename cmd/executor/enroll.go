@@ -95,7 +95,7 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	}
 	defer transport.CloseIdleConnections()
 	if server.Insecure() {
-		fmt.Fprintf(a.stderr, "Warning: %s is not encrypted: whoever is on the way reads your credential.\n", server)
+		fmt.Fprintln(a.stderr, foldAll(fmt.Sprintf("Warning: %s is not encrypted: whoever is on the way reads your credential.", server), "", columns))
 	}
 	name := f.name
 	if !c.Flags().Changed("name") {
@@ -137,10 +137,13 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	return a.printEnrolled(done, f.json)
 }
 
+// enrolledIndent stands below the names of what printEnrolled tells.
+const enrolledIndent = "             "
+
 func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
 	r := done.Record
 	for _, note := range done.Notes {
-		fmt.Fprintf(a.stderr, "Note: %s\n", note)
+		fmt.Fprintln(a.stderr, foldAll("Note: "+note, "", columns))
 	}
 	if asJSON {
 		return json.NewEncoder(a.stdout).Encode(enrolledDevice{
@@ -154,10 +157,10 @@ func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
 	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
   server     %s
   workspace  %s
-  key        in the %s: %s
-Serve it now:        sema device serve
+  key        %s
+Serve it now:         sema device serve
 Or in the background: sema device service install
-`, r.DeviceID, r.Server, r.WorkspaceRoot, storeWords(r.KeyStore), done.KeyStoreReason)
+`, r.DeviceID, r.Server, r.WorkspaceRoot, foldAll("in the "+storeWords(r.KeyStore)+": "+done.KeyStoreReason, enrolledIndent, columns-len(enrolledIndent)))
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -160,4 +161,30 @@ func (m *machine) stores() enroll.Stores {
 func digest(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
+}
+
+// command prepares a command line for a process of its own.
+func (m *machine) command(args ...string) *exec.Cmd {
+	m.t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = []string{asMain + "=1", "PATH=/usr/bin:/bin"}
+	for name, value := range m.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	m.t.Cleanup(func() {
+		if cmd.Process != nil {
+			_ = cmd.Process.Kill() // it has ended, unless the test failed
+		}
+	})
+	return cmd
+}
+
+// fits holds what people read to the width of a terminal.
+func fits(t *testing.T, what, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := length(strings.TrimRight(line, "\r\n")); n > columns {
+			t.Errorf("%s: a line of %d columns: %q", what, n, line)
+		}
+	}
 }

@@ -47,7 +47,7 @@ itself is left behind.
 Exit codes: the command's; 130 when interrupted; 1 when an instruction failed
 or was never answered.`,
 		Example: "  sema device try -- 'go version && uname -s'\n" +
-			"  sema device try -v --put notes.txt:/tmp/notes.txt --get /tmp/notes.txt --ls /tmp",
+			"  sema device try -v --put a.txt:/tmp/a.txt --get /tmp/a.txt --ls /tmp",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && len(f.put)+len(f.get)+len(f.list) == 0 {

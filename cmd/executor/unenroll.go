@@ -56,7 +56,7 @@ var errNotConfirmed = errors.New("nothing was changed: not confirmed")
 
 // confirm asks a question whose only yes is the word itself.
 func (a *app) confirm(question string) error {
-	fmt.Fprintf(a.stderr, "%s [y/N] ", question)
+	fmt.Fprint(a.stderr, foldAll(question+" [y/N]", "", columns-1)+" ")
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if err != nil && answer == "" {
 		fmt.Fprintln(a.stderr)

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/instructions"
+	"github.com/sema-agent/device-executor/internal/activity"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// keepsRecord writes the activity of a device as its executor would.
+func (m *machine) keepsRecord(id string, texts bool, write func(*activity.Recorder)) {
+	m.t.Helper()
+	r := activity.New(activity.Config{Dir: m.record(id).Dir(), LogCommands: texts, Now: m.now, Log: slog.New(slog.DiscardHandler)})
+	write(r)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func ran(r *activity.Recorder, id string, at time.Time, kind wire.Kind, args wire.Args, o wire.Outcome) {
+	w := instructions.Work{ID: id, Kind: kind, RootSessionID: "ses_1", Args: args, Received: at}
+	r.Started(w, at)
+	r.Ended(w, instructions.Report{Started: at, Ended: at.Add(1500 * time.Millisecond), BytesOut: 2048, Outcome: o, ProcessesEnded: 1})
+}
+
+func TestActivityShowsWhatWasDone(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	noon := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	m.now = func() time.Time { return noon }
+	m.keepsRecord(id, true, func(r *activity.Recorder) {
+		ran(r, "ins_1", noon.Add(-3*time.Hour), wire.KindExec, wire.ExecArgs{Command: "make\x1b[2J\nall"}, wire.ExecOutcome{ExitCode: 2})
+		ran(r, "ins_2", noon.Add(-time.Hour), wire.KindWriteFileExclusive, wire.WriteArgs{Path: "/w/" + strings.Repeat("long/", 40)},
+			wire.Failf(wire.CodePreconditionFailed, "x"))
+		ran(r, "ins_3", noon.Add(-time.Minute), wire.KindExec, wire.ExecArgs{Command: "true"}, wire.CancelledOutcome{State: wire.CancelKilled})
+		r.Started(instructions.Work{ID: "ins_4", Kind: wire.KindExec, Received: noon}, noon)
+	})
+
+	s := m.run("device", "activity")
+	for _, want := range []string{"exit 2, 2.0 KiB out", "1 leftover ended", "precondition failed", "killed", "cut off", `$ make\x1b[2J\nall`, "1.5s"} {
+		if !strings.Contains(s.stdout, want) {
+			t.Errorf("without %q:\n%s", want, s.stdout)
+		}
+	}
+	if strings.Contains(s.stdout, "\x1b") {
+		t.Errorf("a command's escape sequences reach the terminal: %q", s.stdout)
+	}
+	fits(t, "activity", s.stdout)
+
+	for flags, want := range map[string][]string{
+		"":                                   {"ins_1", "ins_2", "ins_3", "ins_4"},
+		"--kind exec":                        {"ins_1", "ins_3", "ins_4"},
+		"--kind exec,writeFileExclusive -n2": {"ins_3", "ins_4"},
+		"--outcome failed":                   {"ins_2", "ins_3"},
+		"--outcome ok --outcome killed":      {"ins_1", "ins_3"},
+		"--since 2h":                         {"ins_2", "ins_3", "ins_4"},
+		"--since 2026-03-04T11:59:30Z":       {"ins_4"},
+		"--limit 1":                          {"ins_4"},
+	} {
+		s := m.run(append([]string{"device", "activity", "--json"}, strings.Fields(flags)...)...)
+		var got []string
+		for line := range strings.Lines(s.stdout) {
+			var e activity.Entry
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("%s: %v: %q", flags, err, line)
+			}
+			got = append(got, e.ID)
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%q shows %v, want %v", flags, got, want)
+		}
+	}
+
+	// With the executor at work, what has begun is running.
+	l, err := fence.Lock(m.record(id).Dir() + "/lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	if s := m.run("device", "activity", "--limit", "1"); !strings.Contains(s.stdout, "running") {
+		t.Errorf("%s", s.stdout)
+	}
+}
+
+func TestAnEmptyRecordIsNoError(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	if s := m.run("device", "activity"); s.code != 0 || s.stdout != "" || !strings.Contains(s.stderr, "nothing of the kind") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestActivityFollows(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	cmd := m.command("device", "activity", "--json", "-f")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := json.NewDecoder(out)
+	for i, id2 := range []string{"ins_a", "ins_b"} {
+		m.keepsRecord(id, false, func(r *activity.Recorder) {
+			ran(r, id2, time.Now(), wire.KindExists, nil, wire.StatOutcome{})
+		})
+		var e activity.Entry
+		if err := lines.Decode(&e); err != nil || e.ID != id2 {
+			t.Fatalf("line %d: %+v, %v", i, e, err)
+		}
+	}
+	interrupt(t, cmd)
+}
+
+// interrupt ends a command as Ctrl-C does, and wants it to end well.
+func interrupt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}

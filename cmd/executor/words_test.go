@@ -1,0 +1,129 @@
+package main
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// Every failure a person may meet on the way says what is wrong in lines that
+// fit, in plain words, and what to do about it.
+func TestEveryFailureHasItsRemedy(t *testing.T) {
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<!doctype html><title>Sign in</title>"))
+	}))
+	t.Cleanup(page.Close)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it hears of those who turn away
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, m *machine)
+		line    string // SERVER, PAGE, SECURE and DEVICE stand for addresses and an id
+		code    int
+		remedy  string
+	}{
+		"no server named":             {nil, "device enroll", exitUsage, "--server URL"},
+		"not an address":              {nil, "device enroll --server sema.example.com", exitUsage, "looks like https://"},
+		"not encrypted":               {nil, "device enroll --server http://sema.example.com", exitUsage, "use https://"},
+		"no credential":               {without("SEMA_CREDENTIAL"), "device enroll --server SERVER", exitUsage, "set SEMA_CREDENTIAL"},
+		"a credential with blanks":    {with("SEMA_CREDENTIAL", "a b"), "device enroll --server SERVER", exitUsage, ""},
+		"nothing listens":             {nil, "device enroll --server http://127.0.0.1:1", exitUnexpected, "Check that the address and port"},
+		"a page answers":              {nil, "device enroll --server PAGE", exitUnexpected, "Check --server"},
+		"a stranger's certificate":    {nil, "device enroll --server SECURE", exitUnexpected, "SSL_CERT_FILE"},
+		"an unknown token":            {with("SEMA_ENROLL_TOKEN", theToken), "device enroll --server SERVER --key-store file", exitRefused, "Get a new enrollment token"},
+		"a workspace that is missing": {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, ""},
+		"a keychain that is missing":  {nil, "device enroll --server SERVER --key-store keychain", exitKeyUnusable, "--key-store file"},
+		"a key store unheard of":      {nil, "device enroll --server SERVER --key-store cloud", exitUsage, "keychain, file"},
+		"nothing enrolled":            {nil, "device serve", exitNoDevice, "sema device enroll"},
+		"no such device":              {nil, "device status --device dev_01J8ZQ4T9X0000000000000000", exitNoDevice, "sema device list"},
+		"several devices": {func(_ *testing.T, m *machine) { m.enroll(""); m.enroll("") },
+			"device serve", exitUsage, "--device ID"},
+		"a key others can read": {func(t *testing.T, m *machine) {
+			if err := os.Chmod(filepath.Join(m.record(m.enroll("")).Dir(), "key"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "device serve", exitKeyUnusable, "chmod go="},
+		"a broken record": {func(t *testing.T, m *machine) {
+			if err := os.WriteFile(filepath.Join(m.record(m.enroll("")).Dir(), "device.json"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "device serve", exitNoDevice, "Mend the file"},
+		"no keychain to move to": {func(_ *testing.T, m *machine) { m.enroll("") },
+			"device key move keychain", exitKeyUnusable, "DBUS_SESSION_BUS_ADDRESS"},
+		"nowhere to move to":        {nil, "device key move", exitUsage, "sema device key move file"},
+		"nobody to confirm":         {func(_ *testing.T, m *machine) { m.enroll("") }, "device unenroll", exitUsage, "--yes"},
+		"no such command":           {nil, "device statsu", exitUsage, `Did you mean "status"?`},
+		"no such flag":              {nil, "device list --jsn", exitUsage, "sema device list --help"},
+		"a time nobody understands": {nil, "device activity --since yesterday", exitUsage, "90m or 2h"},
+		"a kind nobody knows":       {nil, "device activity --kind shell", exitUsage, "The kinds are exec"},
+		"an outcome nobody knows":   {nil, "device activity --outcome good", exitUsage, "The outcomes are ok"},
+		"a limit below zero":        {nil, "device activity --limit=-1", exitUsage, "0 for all"},
+		"nothing to try":            {nil, "device try", exitUsage, "for example"},
+		"no environment like that":  {nil, "device serve --env shell", exitUsage, "inherit, login or auto"},
+		"no log level like that":    {nil, "device serve --log-level loud", exitUsage, "debug, info, warn, error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			if c.prepare != nil {
+				c.prepare(t, m)
+			}
+			line := strings.NewReplacer("SERVER", m.url, "PAGE", page.URL, "SECURE", secure.URL).Replace(c.line)
+			s := m.run(strings.Fields(line)...)
+			if s.code != c.code {
+				t.Errorf("exit %d, want %d", s.code, c.code)
+			}
+			if s.stdout != "" {
+				t.Errorf("a failure on stdout: %q", s.stdout)
+			}
+			oneLine := strings.Join(strings.Fields(s.stderr), " ")
+			if !strings.Contains(s.stderr, "sema: ") || !strings.Contains(oneLine, c.remedy) {
+				t.Errorf("no remedy %q in\n%s", c.remedy, s.stderr)
+			}
+			fits(t, line, s.stderr)
+			inPlainWords(t, line, s.stderr)
+		})
+	}
+}
+
+func with(name, value string) func(*testing.T, *machine) {
+	return func(_ *testing.T, m *machine) { m.env[name] = value }
+}
+
+func without(name string) func(*testing.T, *machine) { return with(name, "") }
+
+// everyCommand visits the commands a person can run.
+func everyCommand(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, sub := range c.Commands() {
+		if !sub.Hidden {
+			everyCommand(sub, visit)
+		}
+	}
+}
+
+func TestEveryCommandsHelpFitsAndHasAnExample(t *testing.T) {
+	m := newMachine(t)
+	everyCommand(newRoot(&app{getenv: func(string) string { return "" }}), func(c *cobra.Command) {
+		words := append(strings.Fields(c.CommandPath())[1:], "--help")
+		s := m.run(words...)
+		if s.code != 0 || s.stderr != "" {
+			t.Errorf("%s: %+v", c.CommandPath(), s)
+		}
+		fits(t, c.CommandPath()+" --help", s.stdout)
+		builtIn := slices.Contains([]string{"help", "completion"}, strings.Fields(c.CommandPath() + " x")[1])
+		if !c.HasSubCommands() && !builtIn && c.Example == "" {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+	})
+}
