@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -10,14 +11,27 @@ import (
 	"github.com/sema-agent/device-executor/service"
 )
 
-// openManager finds the service manager of this machine.
-type openManager func() (service.Manager, error)
-
-func newService(a *app) *cobra.Command {
-	return newServiceOf(a, func() (service.Manager, error) { return service.Here(a.getenv) })
+// serviceHost is what services need of a machine, so that tests can give
+// another one.
+type serviceHost struct {
+	manager func() (service.Manager, error)
+	program func() (path string, notes []string, err error) // what a service is to run
 }
 
-func newServiceOf(a *app, open openManager) *cobra.Command {
+func newService(a *app) *cobra.Command {
+	return newServiceOf(a, serviceHost{
+		manager: func() (service.Manager, error) { return service.Here(a.getenv) },
+		program: func() (string, []string, error) {
+			running, err := os.Executable()
+			if err != nil {
+				return "", nil, fmt.Errorf("find this program's path: %w", err)
+			}
+			return service.StableBinary(os.Args[0], running)
+		},
+	})
+}
+
+func newServiceOf(a *app, host serviceHost) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "service",
 		Short: "Keep the executor running in the background",
@@ -32,12 +46,12 @@ another executor, too old for the server.`,
 		RunE:    showHelp,
 	}
 	c.AddCommand(
-		newServiceInstall(a, open),
-		newServiceUninstall(a, open),
-		newServiceStart(a, open),
-		newServiceStop(a, open),
-		newServiceStatus(a, open),
-		newServiceLogs(a, open),
+		newServiceInstall(a, host),
+		newServiceUninstall(a, host),
+		newServiceStart(a, host),
+		newServiceStop(a, host),
+		newServiceStatus(a, host),
+		newServiceLogs(a, host),
 	)
 	return c
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,7 +18,7 @@ type serviceInstallFlags struct {
 	force bool
 }
 
-func newServiceInstall(a *app, open openManager) *cobra.Command {
+func newServiceInstall(a *app, host serviceHost) *cobra.Command {
 	var f serviceInstallFlags
 	c := &cobra.Command{
 		Use:   "install",
@@ -37,7 +36,7 @@ hold a password.`,
 		Example: "  sema device service install --allow-root ~/code",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.serviceInstall(c, open, f)
+			return a.serviceInstall(c, host, f)
 		},
 	}
 	flags := c.Flags()
@@ -46,7 +45,7 @@ hold a password.`,
 	return c
 }
 
-func (a *app) serviceInstall(c *cobra.Command, open openManager, f serviceInstallFlags) error {
+func (a *app) serviceInstall(c *cobra.Command, host serviceHost, f serviceInstallFlags) error {
 	home, record, err := a.chosen(f.serve.device)
 	if err != nil {
 		return err
@@ -54,11 +53,11 @@ func (a *app) serviceInstall(c *cobra.Command, open openManager, f serviceInstal
 	if err := notRevoked(record); err != nil {
 		return err
 	}
-	spec, notes, err := a.serviceSpec(home, record, f.serve)
+	spec, notes, err := a.serviceSpec(host, home, record, f.serve)
 	if err != nil {
 		return err
 	}
-	manager, err := open()
+	manager, err := host.manager()
 	if err != nil {
 		return err
 	}
@@ -82,16 +81,12 @@ func (a *app) serviceInstall(c *cobra.Command, open openManager, f serviceInstal
 }
 
 // serviceSpec puts together what the service is to run.
-func (a *app) serviceSpec(home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
+func (a *app) serviceSpec(host serviceHost, home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
 	options, err := f.options()
 	if err != nil {
 		return service.Spec{}, nil, err
 	}
-	running, err := os.Executable()
-	if err != nil {
-		return service.Spec{}, nil, fmt.Errorf("find this program's path: %w", err)
-	}
-	binary, notes, err := service.StableBinary(os.Args[0], running)
+	binary, notes, err := host.program()
 	if err != nil {
 		return service.Spec{}, nil, err
 	}
@@ -179,7 +174,7 @@ func (a *app) printInstalled(deviceID string, done *service.Installed) error {
 	return err
 }
 
-func newServiceUninstall(a *app, open openManager) *cobra.Command {
+func newServiceUninstall(a *app, host serviceHost) *cobra.Command {
 	var device string
 	var force bool
 	c := &cobra.Command{
@@ -194,7 +189,7 @@ remove what 'install' wrote. The device stays enrolled.`,
 			if err != nil {
 				return err
 			}
-			manager, err := open()
+			manager, err := host.manager()
 			if err != nil {
 				return err
 			}

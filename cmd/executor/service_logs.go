@@ -9,13 +9,15 @@ import (
 	"github.com/sema-agent/device-executor/service"
 )
 
-func newServiceLogs(a *app, open openManager) *cobra.Command {
+func newServiceLogs(a *app, host serviceHost) *cobra.Command {
 	var device string
 	var query service.LogQuery
 	c := &cobra.Command{
-		Use:     "logs",
-		Short:   "Show the log of a device's service",
-		Long:    "Show the log of a device's service: from the journal on Linux, from its log file on\nmacOS. It has ids, kinds, sizes, durations and codes; never what commands print.",
+		Use:   "logs",
+		Short: "Show the log of a device's service",
+		Long: `Show the log of a device's service: from the journal on Linux, from its log file
+on macOS. It has ids, kinds, sizes, durations and codes; never what commands
+print.`,
 		Example: "  sema device service logs --follow --lines 20",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -26,7 +28,7 @@ func newServiceLogs(a *app, open openManager) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			manager, err := open()
+			manager, err := host.manager()
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newServiceStart(a *app, open openManager) *cobra.Command {
+func newServiceStart(a *app, host serviceHost) *cobra.Command {
 	var device string
 	c := &cobra.Command{
 		Use:   "start",
@@ -21,7 +21,7 @@ a reason that is final.`,
 			if err != nil {
 				return err
 			}
-			manager, err := open()
+			manager, err := host.manager()
 			if err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ a reason that is final.`,
 	return c
 }
 
-func newServiceStop(a *app, open openManager) *cobra.Command {
+func newServiceStop(a *app, host serviceHost) *cobra.Command {
 	var device string
 	c := &cobra.Command{
 		Use:   "stop",
@@ -57,7 +57,7 @@ or your next login; to prevent that, uninstall it.`,
 			if err != nil {
 				return err
 			}
-			manager, err := open()
+			manager, err := host.manager()
 			if err != nil {
 				return err
 			}

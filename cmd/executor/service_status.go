@@ -10,7 +10,7 @@ import (
 	"github.com/sema-agent/device-executor/service"
 )
 
-func newServiceStatus(a *app, open openManager) *cobra.Command {
+func newServiceStatus(a *app, host serviceHost) *cobra.Command {
 	var device string
 	var asJSON bool
 	c := &cobra.Command{
@@ -26,7 +26,7 @@ sema device status.`,
 			if err != nil {
 				return err
 			}
-			manager, err := open()
+			manager, err := host.manager()
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,40 @@
+// Command deb writes a Debian package of the program. Its bytes are the same
+// wherever it runs: it needs no Debian tools, and every time in the package is
+// the one it is given.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+func main() {
+	var p pack
+	var program, out string
+	var epoch int64
+	flag.StringVar(&program, "program", "", "the program to pack")
+	flag.StringVar(&p.Version, "version", "", "its version, v1.2.3")
+	flag.StringVar(&p.Arch, "arch", "", "Debian's name of its architecture")
+	flag.Int64Var(&epoch, "epoch", 0, "time of all files, in seconds since 1970")
+	flag.StringVar(&out, "out", "", "the package to write")
+	flag.Parse()
+	p.Time = time.Unix(epoch, 0)
+	if err := run(p, program, out); err != nil {
+		fmt.Fprintf(os.Stderr, "deb: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(p pack, program, out string) error {
+	var err error
+	if p.Program, err = os.ReadFile(program); err != nil {
+		return err
+	}
+	data, err := p.bytes()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, data, 0o644)
+}
