@@ -48,6 +48,7 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 		if errors.As(err, &trouble) {
 			switch trouble.Trouble {
 			case enroll.KeyExposed:
+				f.Mend = "If others may have read it, revoke the device at the server and enroll again. If not, take their rights away:"
 				f.Run = "chmod go= " + quote(trouble.Path)
 			case enroll.KeyMissing, enroll.KeyDamaged, enroll.KeyMismatch:
 				f.Run = "sema device enroll --server " + quote(r.Server.String())
@@ -57,7 +58,7 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 	}
 	f := Finding{Check: "key", Level: OK, What: "the keychain holds it; it is the registered one"}
 	if r.KeyStore == enroll.StoreFile {
-		f.What = "a file holds it, for you alone; it is the registered one"
+		f.What = "a file that only you can read holds it; it is the registered one"
 		_, err := d.Stores.Keychain.Load(ctx, r.Key())
 		var trouble *enroll.KeyError
 		switch {
@@ -69,7 +70,10 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 			f.What += "; the keychain of this session could hold it"
 			f.Run = "sema device key move keychain --device " + r.DeviceID
 		case errors.As(err, &trouble):
-			f.What += "; the keychain cannot be used here: " + string(trouble.Trouble)
+			short := *trouble
+			short.Err = nil
+			_, why, _ := strings.Cut(short.Error(), ": ")
+			f.What += "; " + why
 		}
 	}
 	return []Finding{f}
