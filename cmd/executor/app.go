@@ -77,7 +77,8 @@ func newRoot(a *app) *cobra.Command {
 		RunE:  showHelp,
 	}
 	device.AddCommand(deviceCommands(a)...)
-	root.AddCommand(device, newVersion(a))
+	root.AddCommand(device, newVersion(a), newMan())
+	root.AddCommand(newTopics()...)
 	return root
 }
 

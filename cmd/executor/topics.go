@@ -1,0 +1,67 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// newTopics are the help pages that belong to no one command.
+func newTopics() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use:   "exit-codes",
+			Short: "What the exit codes of 'sema device' mean",
+			Long: `Exit codes of 'sema device'. A service starts its executor again after those
+marked with *, and after no other.
+
+  0    done; of serve: stopped by a signal, with its work finished or ended
+  1 *  unexpected error; of doctor: something would stop work
+  2    wrong usage: the message says what to change
+  3    no such device, or nothing enrolled
+  4    another executor on this machine serves the device
+  5    revoked: the key has been deleted; enroll again
+  6    superseded by another executor elsewhere
+  7    this executor is too old for the server
+  8    of enroll: the server refused
+  9 *  the private key cannot be read: keychain locked, file missing or open
+       to others
+
+'try' exits with the exit code of its command, and with 130 when interrupted.`,
+		},
+		{
+			Use:   "environment",
+			Short: "The environment variables that 'sema' reads",
+			Long: `Environment variables that 'sema' reads:
+
+  SEMA_HOME          the folder of records and keys; otherwise 'sema' in the
+                     user's configuration folder
+  SEMA_SERVER        in place of --server
+  SEMA_CREDENTIAL    your credential for enrolling; never stored
+  SEMA_ENROLL_TOKEN  an enrollment token that was issued elsewhere
+  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
+                     the way to the server
+  SSL_CERT_FILE      a file of CA certificates (PEM) to trust beside the
+                     system's
+  NO_COLOR           anything in it: no colours
+
+Commands that run for the cloud get the environment of the executor, or of your
+login shell (see --env of serve), without the SEMA_ variables that hold secrets,
+and with SEMA_INSTRUCTION_ID.`,
+		},
+		{
+			Use:   "files",
+			Short: "The files that 'sema device' keeps on this machine",
+			Long: `Each device has a folder, devices/DEVICE in SEMA_HOME, that only you can open:
+
+  device.json      the record: server, workspace, public key, where the private
+                   key is. It holds no secret.
+  key              the private key, unless the keychain has it
+  lock             held by the executor that serves the device, with its number
+  status.json      what that executor does; 'sema device status' reads it
+  activity.jsonl   what was done, a line of JSON each, and three files of older
+                   lines; 8 MiB in all. 'sema device activity' reads it
+  ledger           commands and temporary files in use, so that the next start
+                   can end and remove what a crash leaves
+
+Never written down: tokens, credentials, file contents, command output, values
+of environment variables. Command text and paths only with --log-commands.`,
+		},
+	}
+}
