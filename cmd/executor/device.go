@@ -26,6 +26,7 @@ func deviceCommands(a *app) []*cobra.Command {
 		newService(a),
 		newUnenroll(a),
 		newKey(a),
+		newConformance(a),
 	}
 }
 
