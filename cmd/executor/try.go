@@ -72,6 +72,11 @@ or was never answered.`,
 func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Caught, so that a reader that goes away fails a write, and what is left to do
+	// is done, instead of ending the process.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
 	root, err := absoluteFolder(f.workspace)
 	if err != nil {
 		return exitWith(exitUsage, fmt.Errorf("--workspace: %w", err))
