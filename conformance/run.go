@@ -73,6 +73,8 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 			return nil, err
 		}
 		defer os.RemoveAll(base)
+	} else if err = os.MkdirAll(base, 0o700); err != nil {
+		return nil, err
 	}
 	// Executors answer with real paths.
 	if base, err = filepath.Abs(base); err != nil {
