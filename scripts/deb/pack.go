@@ -6,18 +6,24 @@ import (
 	"compress/gzip"
 	"crypto/md5"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
 
-// programPath is where the package puts the program.
-const programPath = "usr/bin/sema"
+// Where the package puts the program and its manual pages.
+const (
+	programPath = "usr/bin/sema"
+	manFolder   = "usr/share/man/man1/"
+)
 
 // pack is a Debian package of one program.
 type pack struct {
 	Program []byte
-	Version string // v1.2.3 or v1.2.3-rc.1
+	Pages   map[string][]byte // manual pages by file name, such as sema.1
+	Version string            // v1.2.3 or v1.2.3-rc.1
 	Arch    string
 	Time    time.Time
 }
@@ -27,7 +33,28 @@ func (p pack) debianVersion() string {
 	return strings.ReplaceAll(strings.TrimPrefix(p.Version, "v"), "-", "~")
 }
 
-func (p pack) control() string {
+// installed are the files of the package.
+func (p pack) installed() ([]file, error) {
+	files := []file{{programPath, 0o755, p.Program}}
+	for _, name := range slices.Sorted(maps.Keys(p.Pages)) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write(p.Pages[name]); err != nil {
+			return nil, err
+		}
+		if err := z.Close(); err != nil {
+			return nil, err
+		}
+		files = append(files, file{manFolder + name + ".gz", 0o644, b.Bytes()})
+	}
+	return files, nil
+}
+
+func (p pack) control(installed []file) string {
+	size := 0
+	for _, f := range installed {
+		size += len(f.data)
+	}
 	return fmt.Sprintf(`Package: sema-device-executor
 Version: %s
 Architecture: %s
@@ -41,7 +68,7 @@ Description: let a cloud coding agent use this machine, on your terms
  and runs commands and file operations for it, as the user who started it.
  It is started per user, in the foreground or as a user service:
  see sema device --help.
-`, p.debianVersion(), p.Arch, (len(p.Program)+1023)/1024)
+`, p.debianVersion(), p.Arch, (size+1023)/1024)
 }
 
 // bytes returns the package: an archive of a version, the control files and the
@@ -50,14 +77,19 @@ func (p pack) bytes() ([]byte, error) {
 	if p.Version == "" || p.Arch == "" || len(p.Program) == 0 {
 		return nil, fmt.Errorf("a package needs a program, a version and an architecture")
 	}
-	control, err := p.tarball([]file{
-		{"control", 0o644, []byte(p.control())},
-		{"md5sums", 0o644, fmt.Appendf(nil, "%x  %s\n", md5.Sum(p.Program), programPath)},
-	})
+	installed, err := p.installed()
 	if err != nil {
 		return nil, err
 	}
-	data, err := p.tarball([]file{{programPath, 0o755, p.Program}})
+	var sums []byte
+	for _, f := range installed {
+		sums = fmt.Appendf(sums, "%x  %s\n", md5.Sum(f.data), f.path)
+	}
+	control, err := p.tarball([]file{{"control", 0o644, []byte(p.control(installed))}, {"md5sums", 0o644, sums}})
+	if err != nil {
+		return nil, err
+	}
+	data, err := p.tarball(installed)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func aPack() pack {
-	return pack{Program: []byte("#!/bin/sh\necho packed\n#"), Version: "v1.2.3-rc.1", Arch: "amd64", Time: time.Unix(1700000000, 0)}
+	return pack{Program: []byte("#!/bin/sh\necho packed\n#"), Pages: map[string][]byte{"sema.1": []byte(".TH SEMA 1\n"), "sema-device.1": []byte(".TH X 1\n")}, Version: "v1.2.3-rc.1", Arch: "amd64", Time: time.Unix(1700000000, 0)}
 }
 
 func TestAPackageIsTheSameEachTime(t *testing.T) {
@@ -66,7 +66,7 @@ func TestDebianTakesThePackage(t *testing.T) {
 		}
 	}
 	list := dpkg("--contents", deb)
-	if !strings.Contains(list, "-rwxr-xr-x root/root") || !strings.Contains(list, "./usr/bin/sema") || !strings.Contains(list, "2023-11-14") {
+	if !strings.Contains(list, "-rwxr-xr-x root/root") || !strings.Contains(list, "./usr/bin/sema") || !strings.Contains(list, "./usr/share/man/man1/sema-device.1.gz") || !strings.Contains(list, "2023-11-14") {
 		t.Errorf("contents:\n%s", list)
 	}
 	dpkg("--extract", deb, dir)
