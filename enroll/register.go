@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/fault"
 )
 
 // Limits of the registration's fields, in bytes (§1.1).
@@ -181,6 +182,9 @@ func (c *Client) insist(ctx context.Context, attempt func() error) (lost bool, e
 		if again.lost {
 			why = "no answer from the server"
 		}
+		if fault.On("enroll: retry-after is not waited out") {
+			wait = leastWait / 10
+		}
 		if c.Waiting != nil {
 			c.Waiting(why, wait)
 		}
@@ -216,7 +220,7 @@ func judge(err error) verdict {
 		case ReasonNotTheAPI: // a 200, whoever it was from
 			return verdict{lost: true}
 		}
-		return verdict{}
+		return verdict{worthwhile: fault.On("enroll: a refused token is tried again")}
 	case errors.As(err, &silent):
 		return verdict{worthwhile: silent.Layer != LayerTLS, lost: silent.Layer == LayerHTTP}
 	}

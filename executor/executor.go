@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/handshake"
 	"github.com/sema-agent/device-executor/instructions"
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files"
 	"github.com/sema-agent/device-executor/internal/logind"
 	"github.com/sema-agent/device-executor/internal/process"
@@ -186,6 +188,11 @@ func (x *Executor) assemble(ctx context.Context) (*parts, error) {
 func (x *Executor) work(ctx context.Context, p *parts) error {
 	linkCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if fault.On("executor: a listening socket") {
+		if door, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+			defer door.Close()
+		}
+	}
 	var beside sync.WaitGroup
 	beside.Go(func() { x.obey(linkCtx, cancel, p.link) })
 	beside.Go(func() { x.watchSleep(linkCtx, p.link) })

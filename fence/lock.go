@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/sema-agent/device-executor/internal/fault"
 )
 
 // How long Lock tries. Whoever probes holds the lock for an instant.
@@ -59,6 +61,9 @@ func Lock(path string) (*InstanceLock, error) {
 	defer cancel()
 	l := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
 	ok, err := l.TryLockContext(ctx, lockPause)
+	if fault.On("fence: no instance lock") {
+		ok, err = true, nil
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		_ = l.Close()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -18,7 +19,9 @@ func SignedBytes(nonce, deviceID string, epoch Epoch, version uint32) []byte {
 	id := epoch.Bytes()
 	b := make([]byte, 0, len(wire.HelloDomainTag)+4+len(nonce)+4+len(deviceID)+len(id)+4)
 	b = append(b, wire.HelloDomainTag...)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(nonce)))
+	if !fault.On("handshake: the nonce's length is not signed") {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(nonce)))
+	}
 	b = append(b, nonce...)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(deviceID)))
 	b = append(b, deviceID...)

@@ -155,6 +155,12 @@ func (d *Dispatcher) Instruct(in *wire.Instruction) {
 	w.tellReceived()
 	if refusal != nil {
 		w.cancel(context.Canceled)
+		switch {
+		case !declared && fault.On("instructions: an undeclared kind is not answered"),
+			argsErr != nil && fault.On("instructions: bad args are not answered"),
+			declared && argsErr == nil && fault.On("instructions: a straggler is not answered"):
+			return
+		}
 		w.lane.Finish(refusal)
 		w.tellEnded(Report{Ended: d.now(), Outcome: refusal})
 		return
@@ -168,7 +174,7 @@ func (d *Dispatcher) Instruct(in *wire.Instruction) {
 // grant gives turns away, in the order of arrival. The caller holds mu.
 func (d *Dispatcher) grant() {
 	for _, w := range d.live {
-		if d.running >= d.inflight {
+		if d.running >= d.inflight || d.running >= 1 && fault.On("instructions: one at a time") {
 			return
 		}
 		if !w.hasTurn && w.ctx.Err() == nil {
@@ -200,7 +206,7 @@ func (d *Dispatcher) Payload(p *wire.Payload) {
 func (d *Dispatcher) Cancel(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w := d.byID[id]; w != nil {
+	if w := d.byID[id]; w != nil && !fault.On("instructions: cancel is not heeded") {
 		w.cancel(errCancel)
 	}
 }
@@ -214,6 +220,9 @@ func (d *Dispatcher) Disconnected() {
 	for _, w := range d.live {
 		if w.call.Content != nil {
 			w.call.Content.cut()
+		}
+		if fault.On("instructions: a disconnect ends all work") {
+			w.cancel(errAbort)
 		}
 	}
 }

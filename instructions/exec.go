@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/process"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -60,7 +61,7 @@ func (c *ExecConfig) spec(call *Call) (process.Spec, wire.Outcome) {
 		return process.Spec{}, wire.Failf(wire.CodeInvalid, "%s: the command contains a NUL byte, which no shell can be given", in.Kind)
 	}
 	dir := in.Cwd
-	if dir == "" {
+	if dir == "" || fault.On("instructions: cwd is not heeded") {
 		dir = c.Workspace
 	}
 	if !filepath.IsAbs(dir) || strings.Contains(dir, "\x00") {
@@ -69,6 +70,12 @@ func (c *ExecConfig) spec(call *Call) (process.Spec, wire.Outcome) {
 	env, err := merge(c.Env, in.ShellEnv)
 	if err != nil {
 		return process.Spec{}, wire.Failf(wire.CodeInvalid, "%s: %v", in.Kind, err)
+	}
+	if fault.On("instructions: shellEnv stays for the next command") {
+		c.Env = env
+	}
+	if fault.On("instructions: shellEnv is logged") {
+		c.Log.Info("environment", "shellEnv", in.ShellEnv)
 	}
 	shell, err := FindShell(c.Shell, c.Env)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/process"
 	"github.com/sema-agent/device-executor/stream"
 	"github.com/sema-agent/device-executor/wire"
@@ -84,6 +85,9 @@ func run(ctx context.Context, call *Call, cmd process.Command, log *slog.Logger)
 	kind := call.In.Kind
 	switch {
 	case finished && cmd.Err() == nil && out.complete():
+		if fault.On("instructions: every command succeeded") {
+			return wire.ExecOutcome{}
+		}
 		return wire.ExecOutcome{ExitCode: int64(cmd.ExitCode())}
 	case endErr != nil && ctx.Err() != nil:
 		return wire.Failf(wire.CodeOutcomeUnknown, "%s: %v, but not all of the command is known to be dead: %v", kind, context.Cause(ctx), endErr)
@@ -141,6 +145,9 @@ func pump(ctx context.Context, o Output, cmd process.Command) *pumps {
 		p.pipes[i] = &source{pipe: s.pipe}
 		p.running.Go(func() {
 			p.errs[i] = stream.Pump(ctx, p.pipes[i], func(ctx context.Context, data []byte) error {
+				if fault.On("instructions: both streams are stdout") {
+					return o.Append(ctx, wire.ChunkStdout, data)
+				}
 				return o.Append(ctx, s.kind, data)
 			})
 		})

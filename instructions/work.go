@@ -81,6 +81,9 @@ func (w *work) start() {
 	if w.in.TimeoutMs < longestTimeout.Milliseconds() {
 		timeout = time.Duration(w.in.TimeoutMs) * time.Millisecond
 	}
+	if fault.On("instructions: timeoutMs is not kept") {
+		timeout = longestTimeout
+	}
 	w.timer = time.AfterFunc(timeout, func() { w.cancel(errTimeout) })
 	go w.run()
 }
@@ -308,6 +311,9 @@ type output work
 
 // Append implements Output.
 func (o *output) Append(ctx context.Context, kind wire.ChunkKind, data []byte) error {
+	if fault.On("instructions: output is logged") {
+		o.d.log.Info("output", "id", o.id, "data", string(data))
+	}
 	err := o.lane.Append(ctx, kind, data)
 	if err == nil {
 		o.bytesOut.Add(int64(len(data)))

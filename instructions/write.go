@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -29,6 +30,10 @@ var (
 		return receipt(d.Guarded(ctx, *a.Expect))
 	}}
 	appendFile = landing{keepsOpen: true, draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+		if fault.On("instructions: an append replaces") {
+			_, err := d.Replace(ctx)
+			return wire.VoidOutcome{}, err
+		}
 		return wire.VoidOutcome{}, d.Append(ctx)
 	}}
 )

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -182,7 +183,9 @@ func (c *connection) watch(ctx context.Context, fenced <-chan []string) ended {
 			c.proven.Store(true)
 
 		case <-beat.C:
-			c.owe(&c.beatOwed, &wire.Heartbeat{Gen: c.gen})
+			if !fault.On("link: no heartbeat") {
+				c.owe(&c.beatOwed, &wire.Heartbeat{Gen: c.gen})
+			}
 			c.owe(&c.pingOwed, pingOrder{})
 			if l.cfg.OnBeat != nil {
 				l.cfg.OnBeat()
@@ -229,6 +232,10 @@ func (c *connection) sayGoodbye() {
 		return
 	}
 	c.goodbying = true
+	if fault.On("link: no goodbye") {
+		close(c.said)
+		return
+	}
 	c.l.enter(State{Phase: Leaving, Cause: c.l.leaveCause(), Gen: c.gen})
 	c.control <- c.l.goodbye(c.gen, c.l.reason)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -19,6 +20,9 @@ func (c *connection) fence(ctx context.Context) (stuck []string) {
 		if !slices.Contains(alive, id) {
 			alive = append(alive, id)
 		}
+	}
+	if fault.On("link: generationAck does not wait for the fence") {
+		c.control <- &wire.GenerationAck{Gen: c.gen}
 	}
 	plan := fence.Reconcile(alive, work.Seen, c.ack.PendingInstructions)
 	if len(plan.End) > 0 {
@@ -41,7 +45,12 @@ func (c *connection) fence(ctx context.Context) (stuck []string) {
 	c.l.stuck = stuck
 	work.SetMaxInflight(int(min(max(c.ack.MaxInflight, 1), maxMaxInflight)))
 	outbox.Resume(c.gen, c.ack.PendingInstructions, c.ack.ChunkWatermarks)
-	c.control <- &wire.GenerationAck{Gen: c.gen}
+	if !fault.On("link: generationAck does not wait for the fence") {
+		c.control <- &wire.GenerationAck{Gen: c.gen}
+	}
+	if fault.On("link: two generationAcks") {
+		c.control <- &wire.GenerationAck{Gen: c.gen}
+	}
 	// These wait in the outbox until the writer has sent generationAck.
 	for _, id := range plan.NeverSeen {
 		work.Answer(id, wire.Failf(wire.CodeTargetUnavailable,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -155,7 +156,7 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 	if l.mayGo() {
 		return l.gone()
 	}
-	if !l.pathKnown {
+	if !l.pathKnown && !fault.On("link: discovery is not asked") {
 		l.enter(State{Phase: Discovering, Cause: CausePathUnknown})
 		path, err := during(ctx, l, func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, discoverLimit)
@@ -195,6 +196,9 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 		return l.judgeDial(err)
 	}
 	l.enter(State{Phase: Handshaking, Cause: CauseSocketOpen})
+	if fault.On("link: a new epoch for each connection") {
+		l.cfg.Identity.Epoch, _ = handshake.NewEpoch(l.cfg.Now(), l.cfg.Random)
+	}
 	ack, err := during(ctx, l, func(ctx context.Context) (*wire.HelloAck, error) {
 		return handshake.Exchange(ctx, socket, l.cfg.Identity, l.cfg.Outbox.Unacked())
 	})
@@ -250,6 +254,12 @@ func (l *Link) judgeHandshake(err error) outcome {
 }
 
 func (l *Link) judgeReject(reject *handshake.RejectError) outcome {
+	if fault.On("link: a final reject is tried again") {
+		return outcome{kind: retry, cause: CauseRejectUnknown, err: reject}
+	}
+	if fault.On("link: every reject is final") {
+		return outcome{kind: final, cause: CauseRejectUnknown, err: reject}
+	}
 	switch reject.Code {
 	case wire.RejectRevoked:
 		return outcome{kind: final, cause: CauseRevoked, err: ErrRevoked}
@@ -318,7 +328,13 @@ func (l *Link) stoppedNow(ctx context.Context) *outcome {
 
 // rest waits out the back-off. The cause it returns is of the next attempt.
 func (l *Link) rest(ctx context.Context, why outcome) (Cause, outcome) {
+	if fault.On("link: the back-off does not grow") {
+		l.backOff.reset()
+	}
 	wait := l.backOff.next()
+	if fault.On("link: no back-off") {
+		wait = time.Millisecond
+	}
 	l.enter(State{Phase: BackingOff, Cause: why.cause, Err: why.err, Wait: wait})
 	began := time.Now()
 	due := time.NewTimer(wait)

@@ -3,6 +3,8 @@ package link
 import (
 	"context"
 
+	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -30,7 +32,7 @@ func (c *connection) read() {
 			continue
 		}
 		count.unknownMembers.Add(int64(unknown))
-		if gen, ok := wire.GenOf(frame); ok && gen != c.gen {
+		if gen, ok := wire.GenOf(frame); ok && gen != c.gen && !fault.On("link: other generations are heeded") {
 			count.otherGen.Add(1)
 			continue
 		}
@@ -67,12 +69,28 @@ func (c *connection) handle(frame wire.ServerFrame) {
 		outbox.AckResult(f.InstructionID)
 		signal(c.l.acked)
 	case *wire.Ping:
+		if fault.On("link: a ping ends the connection") {
+			c.end(outcome{kind: retry, cause: CausePeerClosed})
+		}
+	case *wire.Challenge:
+		c.l.count.unknown.Add(1)
+		if fault.On("link: every challenge is signed") {
+			if h, err := handshake.Hello(f.Nonce, c.l.cfg.Identity, 0); err == nil {
+				c.control <- h
+			}
+		}
 	default: // unknown, or of the handshake
 		c.l.count.unknown.Add(1)
 	}
 }
 
 func judgeBye(reason wire.ByeReason) outcome {
+	if fault.On("link: a final bye is tried again") {
+		return outcome{kind: retry, cause: CauseByeUnknown}
+	}
+	if fault.On("link: bye draining is final") && reason == wire.ByeDraining {
+		return outcome{kind: final, cause: CauseDraining}
+	}
 	switch reason {
 	case wire.ByeRevoked:
 		return outcome{kind: final, cause: CauseRevoked, err: ErrRevoked}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -59,10 +60,12 @@ func (c *connection) sendControl(f wire.DeviceFrame) bool {
 	case *wire.Heartbeat:
 		c.beatOwed.Store(false)
 		f.Seq, f.Inflight = c.beats, c.l.cfg.Work.Inflight()
-		if f.Inflight == nil {
+		if f.Inflight == nil || fault.On("link: heartbeats name no work") {
 			f.Inflight = []string{}
 		}
-		c.beats++
+		if !fault.On("link: the heartbeat's seq stands still") {
+			c.beats++
+		}
 		c.l.count.heartbeats.Add(1)
 	}
 	frame, err := wire.AppendDevice(nil, f)

@@ -16,6 +16,7 @@ import (
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/instructions"
 	"github.com/sema-agent/device-executor/internal/activity"
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files"
 	"github.com/sema-agent/device-executor/internal/logind"
 	"github.com/sema-agent/device-executor/internal/loginenv"
@@ -209,6 +210,9 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		}
 		return exitWith(exitHeld, fmt.Errorf("%s is already being served on this machine by %s.\nOne executor per device: stop that one first, or leave it to its work", record.DeviceID, who))
 	case errors.Is(err, link.ErrRevoked):
+		if fault.On("serve: a revoked key stays") {
+			return exitWith(exitRevoked, err)
+		}
 		if after := home.Revoke(context.WithoutCancel(ctx), record, a.stores(), a.now()); after != nil {
 			log.Error("the key of the revoked device could not be deleted; delete it by hand", "err", after)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -26,6 +27,12 @@ func (l *Layer) Info(p string) (wire.FileInfo, error) {
 		return wire.FileInfo{}, err
 	}
 	defer dir.Close()
+	if fault.On("files: fileInfo follows links") {
+		if o, err := l.object(op, clean); err == nil {
+			defer o.Close()
+			return info(p, o.Stat), nil
+		}
+	}
 	st, err := posix.StatAt(dir.FD, name)
 	if err != nil {
 		return wire.FileInfo{}, posix.Wrap(op, p, err)
@@ -46,7 +53,7 @@ func info(p string, st posix.Stat) wire.FileInfo {
 // said only where the system says that nothing is there.
 func (l *Layer) Exists(p string) (bool, error) {
 	_, err := l.Info(p)
-	if err == nil {
+	if err == nil || fault.On("files: exists guesses") {
 		return true, nil
 	}
 	if posix.CodeOf(err) == wire.CodeNotFound {
@@ -61,6 +68,9 @@ func (l *Layer) Canonical(p string) (string, error) {
 	clean, err := checkPath(op, p)
 	if err != nil {
 		return "", err
+	}
+	if fault.On("files: canonicalPath is lexical") {
+		return clean, nil
 	}
 	o, real, err := l.objectAndPath(op, clean)
 	if err != nil {
@@ -86,6 +96,9 @@ func (l *Layer) Readlink(p string) (wire.LinkTarget, error) {
 	}
 	defer dir.Close()
 	target, err := posix.Readlink(dir.FD, name)
+	if err == nil && fault.On("files: readLink resolves the whole chain") {
+		target, err = l.Canonical(p)
+	}
 	if errors.Is(err, unix.EINVAL) {
 		return wire.LinkTarget{}, nil
 	}
@@ -148,6 +161,9 @@ func (l *Layer) List(ctx context.Context, p string) ([]wire.FileInfo, error) {
 	slices.Sort(names)
 	entries := make([]wire.FileInfo, 0, len(names))
 	for _, name := range names {
+		if strings.HasPrefix(name, ".") && fault.On("files: a list leaves out what is hidden") {
+			continue
+		}
 		st, err := posix.StatAt(dir.FD, name)
 		if os.IsNotExist(err) {
 			continue // gone meanwhile

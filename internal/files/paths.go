@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -18,6 +19,9 @@ func checkPath(op, p string) (string, error) {
 		return "", posix.Refuse(wire.CodeInvalid, op, p, "the path is not absolute")
 	case strings.ContainsRune(p, 0):
 		return "", posix.Refuse(wire.CodeInvalid, op, p, "the path holds a NUL byte")
+	}
+	if fault.On("files: a tilde is expanded") {
+		p = strings.Replace(p, "/~", "/tmp", 1)
 	}
 	for part := range strings.SplitSeq(p, "/") {
 		if part == "." || part == ".." {

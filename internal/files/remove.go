@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -35,7 +36,7 @@ func (l *Layer) Remove(ctx context.Context, p string, recursive bool) error {
 	switch {
 	case err != nil:
 		return posix.Wrap(op, p, err)
-	case st.Kind() == wire.FileDir && !recursive:
+	case st.Kind() == wire.FileDir && !recursive && !fault.On("files: remove takes any folder"):
 		return posix.Refuse(wire.CodeIsDirectory, op, p, "it is a folder; removing it takes recursive")
 	case st.Kind() == wire.FileDir:
 		err = l.removeTree(ctx, dir.FD, name)

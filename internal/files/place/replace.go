@@ -3,9 +3,11 @@ package place
 import (
 	"context"
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -66,7 +68,7 @@ func (s *Stage) replaceOnce(dir *posix.Dir, name string) (Receipt, error) {
 	}
 	r, err := s.rename(dir, name)
 	if err == nil {
-		created := false
+		created := fault.On("files: every file is said to be new")
 		r.Created = &created
 	}
 	return r, err
@@ -76,6 +78,10 @@ func (s *Stage) replaceOnce(dir *posix.Dir, name string) (Receipt, error) {
 func (s *Stage) rename(dir *posix.Dir, name string) (Receipt, error) {
 	if err := s.haveName(dir, name, ""); err != nil {
 		return Receipt{}, err
+	}
+	if fault.On("files: the old file goes before the new one comes") {
+		_ = unix.Unlinkat(dir.FD, name, 0)
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err := s.p.calls.Rename(s.named.FD, s.name, dir.FD, name); err != nil {
 		if errors.Is(err, unix.EBUSY) {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
 )
 
@@ -39,7 +40,7 @@ func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, er
 		mode = 0o600
 	}
 	fd, err := p.calls.OpenNameless(home.FD, mode)
-	if err != nil {
+	if err != nil || fault.On("files: a temporary file stays") {
 		fd, err = s.openNamed(mode)
 	}
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *Stage) Discard() {
 		unix.Close(s.reader)
 		s.reader = -1
 	}
-	if s.name != "" {
+	if s.name != "" && !fault.On("files: a temporary file stays") {
 		if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
 			s.forget = nil // it stays in the journal for the next start
 		}
