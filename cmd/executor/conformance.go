@@ -43,13 +43,13 @@ these words replaced, and the same in the environment:
   {server}      SEMA_SERVER      the server's address, http://127.0.0.1:PORT
   {home}        SEMA_HOME        an empty folder for the executor's own files
   {workspace}   SEMA_WORKSPACE   the folder to enroll as workspace root
-  {credential}  SEMA_CREDENTIAL  the user's bearer credential (for --enroll only)
+  {credential}  SEMA_CREDENTIAL  the user's bearer credential (--enroll only)
 
 --enroll registers the device and ends with code 0; --executor runs until a
 signal. Both may be run again for the same folder.
 
 Exit codes: 0 if no row failed, 1 if one did.`,
-		Example: "  sema device conformance --only 'R11-*'\n  sema device conformance --enroll './theirs enroll {server}' --executor './theirs run'",
+		Example: "  sema device conformance --only 'R11-*'\n  sema device conformance --enroll './theirs enroll {server}' \\\n    --executor './theirs run'",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.conformance(c.Context(), f)
