@@ -146,7 +146,7 @@ func (in *inside) state() State {
 // await looks until the state is as wanted.
 func (in *inside) await(what string, wanted func(State) bool) State {
 	in.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		s := in.state()
 		if wanted(s) {
@@ -232,7 +232,7 @@ func TestInsideInstallStartsAndInstallingAgainChangesNothing(t *testing.T) {
 func TestInsideAKilledExecutorIsStartedAgain(t *testing.T) {
 	in := newInside(t, "dev_killed")
 	in.install()
-	for range 8 { // more often than systemd's own limit would bear
+	for range 6 { // more often than systemd's own limit would bear
 		before := in.state()
 		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 			t.Fatal(err)

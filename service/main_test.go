@@ -53,29 +53,26 @@ func standIn(home string) int {
 		err = command.Start()
 	}
 	if err == nil {
-		err = notifier.Ready()
+		err = notifier.Status("stands in\nfor an executor")
 	}
 	if err == nil {
-		err = notifier.Status("stands in\nfor an executor")
+		err = notifier.Ready()
 	}
 	if err != nil {
 		fmt.Println(err)
 		return 70
 	}
 	fmt.Println("stand-in: up")
-	for s := range signals {
-		if s == syscall.SIGUSR1 {
-			code, _ := takeNumber(file("end"))
-			return code
-		}
-		_ = notifier.Stopping()
-		if command != nil {
-			_ = command.Wait() // the drain
-		}
-		fmt.Println("stand-in: drained")
-		return 0
+	if <-signals == syscall.SIGUSR1 {
+		code, _ := takeNumber(file("end"))
+		return code
 	}
-	return 70
+	_ = notifier.Stopping()
+	if command != nil {
+		_ = command.Wait() // the drain
+	}
+	fmt.Println("stand-in: drained")
+	return 0
 }
 
 func takeNumber(path string) (int, bool) {

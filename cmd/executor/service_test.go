@@ -260,7 +260,7 @@ func TestSystemdHearsWhatTheExecutorDoes(t *testing.T) {
 	}
 	cause := words(string(link.Causes()[1]))
 	buffer := make([]byte, 4096)
-	for _, want := range []string{"READY=1", "STATUS=starting", "STATUS=backing off (" + cause + ")", "STATUS=active", "STOPPING=1", "STATUS=leaving"} {
+	for _, want := range []string{"STATUS=starting", "READY=1", "STATUS=backing off (" + cause + ")", "STATUS=active", "STATUS=leaving", "STOPPING=1"} {
 		if err := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			t.Fatal(err)
 		}

@@ -45,6 +45,7 @@ func announce(n *service.Notifier, log *slog.Logger) func(link.State) {
 		}
 	}
 	return func(s link.State) {
+		say(n.Status(stateLine(s)))
 		if !up {
 			up = true
 			say(n.Ready())
@@ -52,7 +53,6 @@ func announce(n *service.Notifier, log *slog.Logger) func(link.State) {
 		if s.Phase == link.Leaving {
 			say(n.Stopping())
 		}
-		say(n.Status(stateLine(s)))
 	}
 }
 
