@@ -3,7 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"text/tabwriter"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,8 +86,8 @@ func (a *app) printDevices(home *enroll.Home, devices []listedDevice) error {
 		_, err := fmt.Fprintf(a.stderr, "No device is enrolled in %s.\nEnroll this machine: sema device enroll --server URL\n", home.Dir())
 		return err
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "DEVICE\tNAME\tSTATE")
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-30s  %-19s  %s\n", "DEVICE", "STATE", "NAME")
 	for _, d := range devices {
 		state := "stopped"
 		switch {
@@ -97,14 +98,23 @@ func (a *app) printDevices(home *enroll.Home, devices []listedDevice) error {
 		case d.Running:
 			state = fmt.Sprintf("running (pid %d)", d.PID)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", d.DeviceID, d.Name, state)
+		row := fmt.Sprintf("%-30s  %-19s  %s", shown(d.DeviceID), state, shown(d.Name))
+		fmt.Fprintln(&out, foldAll(strings.TrimRight(row, " "), "  ", columns-2))
+		switch {
+		case d.Problem != "":
+		case d.Revoked:
+			fmt.Fprintf(&out, "  %s\n", foldAll("was at "+d.Server+" for "+shown(d.WorkspaceRoot), "  ", columns-2))
+		default:
+			about := fmt.Sprintf("at %s for %s, key: %s", d.Server, shown(d.WorkspaceRoot), d.KeyStore)
+			fmt.Fprintf(&out, "  %s\n", foldAll(about, "  ", columns-2))
+		}
 	}
-	if err := w.Flush(); err != nil {
+	if _, err := io.WriteString(a.stdout, out.String()); err != nil {
 		return err
 	}
 	for _, d := range devices {
 		if d.Problem != "" {
-			fmt.Fprintf(a.stderr, "%s\n", d.Problem)
+			fmt.Fprintln(a.stderr, foldAll(d.Problem, "", columns))
 		}
 	}
 	return nil

@@ -142,7 +142,8 @@ func redraw(last, page []byte) []byte {
 func (a *app) renderStatus(s deviceStatus) []byte {
 	var b bytes.Buffer
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		const indent = "           "
+		fmt.Fprintf(&b, "%-10s %s\n", name, foldAll(fmt.Sprintf(format, args...), indent, columns-len(indent)))
 	}
 	row("device", "%s", s.DeviceID)
 	row("server", "%s", s.Server)
