@@ -40,7 +40,7 @@ type NotInstalledError struct {
 
 // Error implements error.
 func (e *NotInstalledError) Error() string {
-	return fmt.Sprintf("no background service for %s: %s is not there", e.DeviceID, e.File)
+	return "no background service is installed for " + e.DeviceID
 }
 
 // Advice says what a person can do.

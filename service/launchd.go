@@ -61,7 +61,7 @@ func (m *Launchd) reach(ctx context.Context) error {
 	var failed *CommandError
 	if errors.As(err, &failed) {
 		return &NoManagerError{Manager: "launchd", Why: m.c.User + " is not logged in at the screen", Err: err,
-			Remedy: "Log in there once (automatic login does), then repeat this command;\nor run it in this session: sema device serve"}
+			Remedy: "Log in there once (automatic login does), then repeat this command.\nOr run the executor in this session: sema device serve"}
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func (m *Systemd) reach() (env []string, err error) {
 	}
 	if _, err := os.Stat(m.c.Root + "/run/systemd/system"); err != nil {
 		return nil, unreachable("this machine is not run by systemd",
-			"Have whatever runs services here run 'sema device serve', and start it again only\nafter the exit codes 1 and 9.")
+			"Have whatever runs services here run 'sema device serve', and start it again after the exit codes 1 and 9 only.")
 	}
 	lingerFirst := fmt.Sprintf("Start one that does not need a login: sudo loginctl enable-linger %s\nThen repeat this command.", m.c.User)
 	dir := m.c.Getenv("XDG_RUNTIME_DIR")

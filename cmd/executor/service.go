@@ -112,6 +112,6 @@ func (a *app) startable(c *cobra.Command, m service.Manager, deviceID string) er
 
 func (a *app) note(lines ...string) {
 	for _, line := range lines {
-		fmt.Fprintf(a.stderr, "Note: %s\n", line)
+		fmt.Fprintln(a.stderr, foldAll("Note: "+line, "", columns))
 	}
 }

@@ -130,6 +130,18 @@ func TestAServiceRunsServeWithTheFlagsOfItsInstallation(t *testing.T) {
 	}
 }
 
+func TestWhatInstallSaysFitsATerminal(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	m.env["HTTPS_PROXY"] = "http://ada:geheim@proxy.example.com:3128"
+	s := m.service(&keeper{}, "install")
+	fits(t, "results", s.stdout)
+	fits(t, "notes", s.stderr)
+	if !strings.Contains(s.stderr, "HTTPS_PROXY") || !strings.Contains(s.stderr, "do this") || strings.Contains(s.stdout+s.stderr, "geheim") {
+		t.Errorf("install said\n%s%s", s.stdout, s.stderr)
+	}
+}
+
 func TestFlagsThatServeWouldRefuseAreRefusedAtOnce(t *testing.T) {
 	m := newMachine(t)
 	m.enroll("")
