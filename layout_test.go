@@ -17,6 +17,8 @@ const module = "github.com/sema-agent/device-executor/"
 // below it, and any leaf.
 var storeys = []string{
 	"internal/simulation",
+	"internal/bench",
+	"internal/simulation",
 	"cmd/executor",
 	"service",
 	"conformance",

@@ -178,6 +178,7 @@ func (f *foreground) run(command string) (wire.Outcome, string) {
 }
 
 func TestEnrollServeTwentyCommandsAndLeave(t *testing.T) {
+	t.Parallel()
 	m := newMachineFor(t, refserver.Config{MaxInflight: 20})
 	workspace, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -229,6 +230,7 @@ func TestEnrollServeTwentyCommandsAndLeave(t *testing.T) {
 }
 
 func TestASignalLetsRunningWorkFinish(t *testing.T) {
+	t.Parallel()
 	for signal, reason := range map[syscall.Signal]wire.GoodbyeReason{syscall.SIGTERM: wire.GoodbyeShutdown, syscall.SIGINT: wire.GoodbyeUserStop} {
 		m := newMachine(t)
 		f := m.serve(m.enroll("")).active()
@@ -247,6 +249,7 @@ func TestASignalLetsRunningWorkFinish(t *testing.T) {
 }
 
 func TestTheDrainHasAnEnd(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	f := m.serve(m.enroll(""), "--drain-timeout", "300ms").active()
 	o := f.begin("echo $$; exec sleep 600")
@@ -303,6 +306,7 @@ func dead(t *testing.T, o *ordered) {
 }
 
 func TestAClosedTerminalDoesNotEndServe(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	id := m.enroll("")
 	cmd := m.command("device", "serve", "--device", id, "--log-level", "debug")
@@ -434,18 +438,21 @@ func TestEnrollEndsWithEightWhereTheServerRefuses(t *testing.T) {
 }
 
 func TestNoSecretIsWithinACommandsReach(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("looks into /proc")
 	}
 	m := newMachine(t)
 	id := m.enroll("")
-	m.env["SEMA_ENROLL_TOKEN"] = theToken
+	// Secrets of this test alone: others start processes with the usual ones.
+	credential, token := theCredential+"-within-reach", theToken+"-within-reach"
+	m.env["SEMA_CREDENTIAL"], m.env["SEMA_ENROLL_TOKEN"] = credential, token
 	f := m.serve(id).active()
 	o, said := f.run("env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")
 	if _, ok := o.(wire.ExecOutcome); !ok || !strings.Contains(said, "SEMA_INSTRUCTION_ID=") {
 		t.Fatalf("%+v after %q", o, said)
 	}
-	for _, secret := range []string{theCredential, theToken} {
+	for _, secret := range []string{credential, token} {
 		if strings.Contains(said, secret) {
 			t.Errorf("a command finds %s", secret)
 		}
@@ -454,7 +461,7 @@ func TestNoSecretIsWithinACommandsReach(t *testing.T) {
 	if err != nil || !bytes.Contains(environ, []byte("SEMA_HOME=")) {
 		t.Fatalf("the environment of serve: %q, %v", environ, err)
 	}
-	if bytes.Contains(environ, []byte(theCredential)) || bytes.Contains(environ, []byte(theToken)) {
+	if bytes.Contains(environ, []byte(credential)) || bytes.Contains(environ, []byte(token)) {
 		t.Errorf("serve carries a secret: %q", environ)
 	}
 	err = filepath.WalkDir(m.env["SEMA_HOME"], func(path string, e os.DirEntry, err error) error {
@@ -462,7 +469,7 @@ func TestNoSecretIsWithinACommandsReach(t *testing.T) {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		if bytes.Contains(b, []byte(theCredential)) || bytes.Contains(b, []byte(theToken)) {
+		if bytes.Contains(b, []byte(credential)) || bytes.Contains(b, []byte(token)) {
 			t.Errorf("%s holds a secret", path)
 		}
 		return err
@@ -473,6 +480,7 @@ func TestNoSecretIsWithinACommandsReach(t *testing.T) {
 }
 
 func TestAllowedRootsConfineFilesAndNotCommands(t *testing.T) {
+	t.Parallel()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

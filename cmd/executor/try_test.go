@@ -18,8 +18,8 @@ import (
 func (m *machine) try(args ...string) said {
 	m.t.Helper()
 	temp := m.t.TempDir()
-	m.env["TMPDIR"] = temp
 	cmd := m.command(append([]string{"device", "try"}, args...)...)
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 	cmd.Dir = m.t.TempDir()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -35,7 +35,6 @@ func (m *machine) try(args ...string) said {
 }
 
 func TestTryKeepsStreamsApartAndPassesTheExitCodeOn(t *testing.T) {
-	m := newMachine(t)
 	for command, want := range map[string]said{
 		"echo out; echo err >&2; exit 7":        {7, "out\n", "err\n"},
 		"true":                                  {0, "", ""},
@@ -45,25 +44,30 @@ func TestTryKeepsStreamsApartAndPassesTheExitCodeOn(t *testing.T) {
 		"cat; read x; echo $?":                  {0, "1\n", ""},
 		"env | grep -c " + theCredential:        {1, "0\n", ""},
 	} {
-		if got := m.try("--", command); got != want {
-			t.Errorf("%s: %+v, want %+v", command, got, want)
-		}
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			if got := newMachine(t).try("--", command); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
 	}
-	if got := m.try("--", "echo", "two words", "and more"); got.stdout != "two words and more\n" {
+	if got := newMachine(t).try("--", "echo", "two words", "and more"); got.stdout != "two words and more\n" {
 		t.Errorf("several words: %+v", got)
 	}
 }
 
 func TestTryGivesTheSameDigestTwice(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
-	got := m.try("--", "head -c 30000000 /dev/urandom | tee x | sha256sum >&2; cat x")
+	got := m.try("--", "head -c 10000000 /dev/urandom | tee x | sha256sum >&2; cat x")
 	sum := sha256.Sum256([]byte(got.stdout))
-	if want, _, _ := strings.Cut(got.stderr, " "); got.code != 0 || len(got.stdout) != 30_000_000 || hex.EncodeToString(sum[:]) != want {
+	if want, _, _ := strings.Cut(got.stderr, " "); got.code != 0 || len(got.stdout) != 10_000_000 || hex.EncodeToString(sum[:]) != want {
 		t.Errorf("exit %d, %d bytes, stderr %q", got.code, len(got.stdout), got.stderr)
 	}
 }
 
 func TestTryPutsGetsAndLists(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	dir := t.TempDir()
 	local, remote := filepath.Join(dir, "local"), filepath.Join(dir, "far away", "remote")
@@ -85,6 +89,7 @@ func TestTryPutsGetsAndLists(t *testing.T) {
 }
 
 func TestTryShowsFramesAndNoContent(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	got := m.try("-v", "--", "echo marked-$((3+4)); exit 3")
 	if got.code != 3 || got.stdout != "marked-7\n" {
@@ -101,6 +106,7 @@ func TestTryShowsFramesAndNoContent(t *testing.T) {
 }
 
 func TestAnInterruptedTrialEndsItsCommand(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	temp := t.TempDir()
 	m.env["TMPDIR"] = temp
@@ -134,6 +140,7 @@ func TestAnInterruptedTrialEndsItsCommand(t *testing.T) {
 }
 
 func TestAReaderThatHasSeenEnoughEndsTheTrial(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	temp := t.TempDir()
 	m.env["TMPDIR"] = temp
