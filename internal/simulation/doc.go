@@ -1,0 +1,34 @@
+// Package simulation puts a whole executor through what can happen to it, and
+// judges every step.
+//
+// A seed makes a [Schedule]: what a server asks and when, and everything that goes
+// wrong meanwhile. Connections are cut at any byte, delayed, slowed, stalled, or
+// swallow what they are given; the server restarts, drains, forgets, repeats itself,
+// withholds acknowledgements, or says nothing; the clock jumps; the machine sleeps;
+// the executor is killed and started again; commands flood, linger, ignore signals,
+// or cannot be killed at all. The executor is the real one, from package executor,
+// and so is the server, package refserver; only the network between them is in
+// memory.
+//
+// There are two grounds to play a schedule on. [Virtual] runs in the bubble of a
+// testing/synctest test, with made-up processes and files: minutes pass in
+// milliseconds, and since every event has a nanosecond of its own, one seed gives
+// one trace. [Real] runs in real time with this machine's processes and files.
+//
+// What must hold, and is looked at whenever something happens:
+//
+//   - an instruction starts at most once, over all lives of the executor;
+//   - delivered output is a prefix of what the command said, and all of it when the
+//     outcome says success;
+//   - an instruction has one terminal, the same bytes each time but for the
+//     generation, and it is true: what is called dead is dead, what is called not
+//     started never was, a timeout does not come early;
+//   - a connection carries frames of its own generation only, and only about work
+//     that the server listed or sent on it; at generationAck nothing else runs;
+//   - epoch and supports are the process's own and never change in its life;
+//   - what is held back is bounded, per instruction and over all;
+//   - the reference server has nothing to object to, less what the order of the day
+//     excuses (see [World]);
+//   - once the faults are over, the executor is active again, fresh work succeeds,
+//     everything the server holds settles, and after the end no goroutine is left.
+package simulation

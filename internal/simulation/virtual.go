@@ -1,0 +1,39 @@
+package simulation
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/sema-agent/device-executor/executor"
+)
+
+// Virtual plays a schedule in virtual time, in a bubble of its own: the processes
+// and the files are made up.
+func Virtual(t *testing.T, s Schedule) (r *Report) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t.Context(), s, func(j *judge) ground {
+			m := newMachine(s.Seed, j)
+			return &madeUp{m, newDisk(m)}
+		})
+		r = w.play()
+	})
+	return r
+}
+
+// madeUp is the ground of virtual time.
+type madeUp struct {
+	*machine
+	*disk
+}
+
+func (g *madeUp) executor(c *executor.Config) {
+	c.Control = g.machine.control
+	c.Handlers = g.disk.handlers()
+	c.Shell = "/bin/sh"
+}
+
+func (*madeUp) folder() string               { return "/workspace" }
+func (*madeUp) prepare(string, []byte) error { return nil }
+func (*madeUp) settle()                      { synctest.Wait() }
+func (g *madeUp) end(*judge)                 { g.machine.reap() }

@@ -1,0 +1,161 @@
+package simulation
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// failures plays a schedule in virtual time and returns what did not hold. A
+// deadlock, which is also how goroutines that stay behind show, is one of them.
+func failures(t *testing.T, s Schedule) (bad []string, r *Report) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			bad = append(bad, fmt.Sprintf("panic: %v", p))
+		}
+	}()
+	r = Virtual(t, s)
+	return r.Failures, r
+}
+
+// play plays a schedule and complains of what did not hold.
+func play(t *testing.T, s Schedule) *Report {
+	t.Helper()
+	bad, r := failures(t, s)
+	if len(bad) > 0 {
+		t.Errorf("seed %d:\n  %s\nreplay: go test ./internal/simulation -run '^TestSeed$' -v -seed=%d", s.Seed, strings.Join(bad, "\n  "), s.Seed)
+	}
+	return r
+}
+
+// chosen is the schedule of the flags.
+func chosen(t *testing.T) Schedule {
+	if *seedFlag == 0 {
+		t.Skip("only with -seed: it plays one seed again")
+	}
+	s := Generate(*seedFlag, VirtualPace)
+	if *keepFlag == "" {
+		return s
+	}
+	var keep []int
+	for _, word := range strings.Split(*keepFlag, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep = append(keep, n)
+	}
+	return s.Keep(keep)
+}
+
+// TestSeed plays one seed again and shows all that happens.
+func TestSeed(t *testing.T) {
+	s := chosen(t)
+	r := play(t, s)
+	if r != nil && testing.Verbose() {
+		fmt.Fprint(os.Stderr, s)
+		for _, l := range r.Trace {
+			fmt.Fprintln(os.Stderr, l)
+		}
+	}
+}
+
+// seedsInTest is how many seeds every run of the tests plays.
+const seedsInTest = 512
+
+func TestEverySeedKeepsThePromises(t *testing.T) {
+	const parts = 8
+	var lives, fences, starts, settled atomic.Int64
+	t.Run("seeds", func(t *testing.T) {
+		for part := range uint64(parts) {
+			t.Run(fmt.Sprint(part), func(t *testing.T) {
+				t.Parallel()
+				for seed := part + 1; seed <= seedsInTest; seed += parts {
+					r := play(t, Generate(seed, VirtualPace))
+					if r == nil {
+						continue
+					}
+					lives.Add(int64(r.Lives))
+					starts.Add(int64(r.Starts))
+					for _, n := range r.Settled {
+						settled.Add(int64(n))
+					}
+					for _, l := range r.Trace {
+						if strings.Contains(l, "generationAck") {
+							fences.Add(1)
+						}
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d seeds: %d executors, %d connections, %d commands started, %d instructions settled", seedsInTest, lives.Load(), fences.Load(), starts.Load(), settled.Load())
+	if lives.Load() < seedsInTest*11/10 || fences.Load() < seedsInTest*2 || starts.Load() < seedsInTest*3 || settled.Load() < seedsInTest*8 {
+		t.Error("the schedules are too tame to show anything")
+	}
+}
+
+func TestTheSchedulesHoldEverything(t *testing.T) {
+	actions, reactions := map[Action]int{}, map[Reaction]int{}
+	for seed := range uint64(seedsInTest) {
+		for _, e := range Generate(seed+1, VirtualPace).Events {
+			actions[e.Do]++
+			if e.Ask != nil {
+				reactions[e.Ask.Program.Term]++
+			}
+		}
+	}
+	for _, a := range []Action{DoAsk, Cut, Freeze, Stall, Slow, Delay, Refuse, Deafen, Restart, Drain, Bye, Reject, NoHello, NoWelcome,
+		LateHello, Repeat, Withhold, Inject, Clock, Sleep, Crash, Stop} {
+		if actions[a] < 50 {
+			t.Errorf("only %d times %q", actions[a], a)
+		}
+	}
+	for _, r := range []Reaction{Dies, Speaks, Ignores, Lingers, Undead} {
+		if reactions[r] < 50 {
+			t.Errorf("only %d commands that react with %q", reactions[r], r)
+		}
+	}
+}
+
+// Virtual time gives every event a nanosecond of its own. Where one event makes two
+// goroutines ready at once, either may be first; so a seed may have a second trace,
+// and any two plays out of four must agree.
+func TestOneSeedHasOneTrace(t *testing.T) {
+	pace := VirtualPace
+	pace.Mono = true
+	for seed := range uint64(8) {
+		s := Generate(seed+1, pace)
+		if again := Generate(seed+1, pace); again.String() != s.String() {
+			t.Fatalf("seed %d has two schedules", seed+1)
+		}
+		traces := [][]string{play(t, s).Trace}
+		for len(traces) < 5 {
+			next := play(t, s).Trace
+			if slices.ContainsFunc(traces, func(l []string) bool { return slices.Equal(l, next) }) {
+				break
+			}
+			traces = append(traces, next)
+		}
+		if len(traces) == 5 {
+			for i := range traces[0] {
+				if at(traces[0], i) != at(traces[1], i) {
+					t.Errorf("seed %d: the traces part at line %d:\n%s\n%s", seed+1, i, at(traces[0], i), at(traces[1], i))
+					break
+				}
+			}
+		}
+	}
+}
+
+func at(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(the end)"
+}

@@ -1,0 +1,443 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/sema-agent/device-executor/executor"
+	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/logind"
+	"github.com/sema-agent/device-executor/internal/process"
+	"github.com/sema-agent/device-executor/link"
+	"github.com/sema-agent/device-executor/outbox"
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+// Report is what came of playing a schedule.
+type Report struct {
+	Failures []string // what did not hold; none: all is well
+	Trace    []string // every frame, start, exit, change of state and settlement, in order
+	Lives    int      // of the executor
+	Frames   int
+	Starts   int // of commands
+	// Settled counts instructions by how they were settled.
+	Settled map[refserver.SettledBy]int
+}
+
+// ground is where a schedule is played.
+type ground interface {
+	// executor adds to the configuration what commands and files are here.
+	executor(*executor.Config)
+	// folder is where files are read and written.
+	folder() string
+	// written returns a file and how often it was written.
+	written(path string) ([]byte, int)
+	// prepare makes a file that is going to be read.
+	prepare(path string, content []byte) error
+	// settle waits until nothing more happens at this moment, where that can be known.
+	settle()
+	// end ends what still runs, and returns what did not hold.
+	end(*judge)
+}
+
+// World is one run of a schedule: a server, a network, and one life of the executor
+// after another.
+//
+// The server's objections count, with one exception: an answer to a cancel or at a
+// timeout that comes too late is excused for instructions that were given while the
+// faults lasted, because the network may have kept it away.
+type World struct {
+	s      Schedule
+	ground ground
+	judge  *judge
+	net    *network
+	server *refserver.Server
+	device string
+	key    handshake.PrivateKey
+	begin  time.Time
+	ctx    context.Context
+	random *rand.ChaCha8
+	calls  sync.WaitGroup
+
+	mu     sync.Mutex
+	faults faults
+	skew   time.Duration
+	sleeps chan bool
+	later  []*later
+
+	// The present executor; of the goroutine that plays.
+	x     *executor.Executor
+	ended chan error
+	asked int // instructions given so far
+}
+
+// faults is what the server does wrong for now.
+type faults struct {
+	refserver.Faults
+	repeat   int
+	withhold int64
+}
+
+// later is the end of something that lasts.
+type later struct {
+	timer *time.Timer
+	end   func()
+}
+
+func newWorld(ctx context.Context, s Schedule, newGround func(*judge) ground) *World {
+	c := s.Config
+	b := bounds{lane: c.LaneBytes, total: c.TotalBytes}
+	if b.lane == 0 {
+		b.lane = outbox.DefaultLaneBytes
+	}
+	if b.total == 0 {
+		b.total = outbox.DefaultTotalBytes
+	}
+	w := &World{s: s, judge: newJudge(b), net: newNetwork(s.Seed), begin: time.Now(), ctx: ctx}
+	var seed [32]byte
+	for i := range 8 {
+		seed[i] = byte(s.Seed >> (8 * i))
+	}
+	w.random = rand.NewChaCha8(seed)
+	w.ground = newGround(w.judge)
+	w.server = refserver.New(refserver.Config{
+		Rand: rand.NewChaCha8(seed), Trace: w.judge.hear,
+		Heartbeat: c.Heartbeat, ReconnectGrace: c.ReconnectGrace, Lease: c.Lease, KeepLease: c.KeepLease,
+		MaxInflight: c.MaxInflight, FirstGeneration: c.FirstGeneration, PayloadPart: c.PayloadPart,
+	})
+	private := ed25519.NewKeyFromSeed(seed[:])
+	key, err := handshake.KeyFromSeed(seed[:])
+	if err != nil {
+		panic(err) // a seed of the right length is a key
+	}
+	w.key = key
+	w.device = w.server.AddDevice(refserver.DeviceRecord{Identity: "user", OS: "linux",
+		PublicKey: private.Public().(ed25519.PublicKey), WorkspaceRoot: w.ground.folder()})
+	return w
+}
+
+// play runs the schedule to its end and some way beyond, when all is calm.
+func (w *World) play() *Report {
+	var served sync.WaitGroup
+	served.Go(func() { _ = w.server.Serve(w.net) })
+	w.start()
+	for _, e := range w.s.Events {
+		time.Sleep(time.Until(w.begin.Add(e.At)))
+		w.judge.Note("event %s", e.Do)
+		w.apply(e)
+		w.ground.settle()
+		w.judge.look()
+		if w.hasEnded() {
+			break
+		}
+	}
+	w.calm()
+	if err := w.server.Close(); err != nil {
+		w.judge.Fail("close the server: %v", err)
+	}
+	_ = w.net.Close()
+	served.Wait()
+	w.calls.Wait()
+	w.ground.end(w.judge)
+	for _, v := range w.server.Violations() {
+		w.judge.object(v)
+	}
+	r := &Report{Trace: w.judge.lines(), Failures: w.judge.failures, Lives: w.judge.life.n, Frames: w.judge.frames, Starts: w.judge.starts, Settled: map[refserver.SettledBy]int{}}
+	for _, a := range w.judge.asks {
+		if a.settled != nil {
+			r.Settled[a.settled.By]++
+		}
+	}
+	return r
+}
+
+// lane is link.Network over the network in memory.
+type laneNetwork struct {
+	link.Dialer
+	net *network
+}
+
+func (l laneNetwork) Discover(context.Context) (string, error) {
+	l.net.mu.Lock()
+	defer l.net.mu.Unlock()
+	if l.net.refuse || l.net.deaf {
+		return "", errors.New("the server cannot be reached")
+	}
+	return wire.WSPath, nil
+}
+
+func (l laneNetwork) Dial(ctx context.Context, p string) (link.Socket, error) {
+	return l.DialPath(ctx, p)
+}
+
+// start begins a life of the executor.
+func (w *World) start() {
+	w.judge.born()
+	sleeps := make(chan bool, 64)
+	w.mu.Lock()
+	w.sleeps = sleeps
+	w.mu.Unlock()
+	c := executor.Config{
+		DeviceID: w.device, Key: w.key, WorkspaceRoot: w.ground.folder(),
+		Platform: wire.Platform{OS: "linux", Arch: "amd64", ExecutorVersion: "simulation"},
+		Network: laneNetwork{link.Dialer{Server: &url.URL{Scheme: "http", Host: "server.invalid"},
+			Transport: &http.Transport{DialContext: w.net.dial}}, w.net},
+		Outbox: outbox.Config{LaneBytes: w.s.Config.LaneBytes, LaneChunks: w.s.Config.LaneChunks, TotalBytes: w.s.Config.TotalBytes},
+		Drain:  drain, Now: w.now, Random: w.random, Log: slog.New(slog.DiscardHandler),
+		Suspend: func(context.Context) (logind.Manager, error) { return announcer{sleeps}, nil },
+		OnState: func(s link.State) { w.judge.Note("state %s %s", s.Phase, s.Cause) },
+	}
+	w.ground.executor(&c)
+	x := executor.New(c)
+	ended := make(chan error, 1)
+	go func() { ended <- x.Run(w.ctx) }()
+	w.x, w.ended = x, ended
+}
+
+const drain = 3 * time.Second
+
+// announcer is a login manager that the world speaks for.
+type announcer struct{ sleeps chan bool }
+
+func (a announcer) Sleeping(context.Context) (<-chan bool, error) { return a.sleeps, nil }
+func (a announcer) Close() error                                  { return nil }
+func (a announcer) Inhibit(context.Context, string, string) (io.Closer, error) {
+	return io.NopCloser(nil), nil
+}
+
+func (w *World) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.skew)
+}
+
+// hasEnded reports whether the executor ended by itself, which it must not.
+func (w *World) hasEnded() bool {
+	select {
+	case err := <-w.ended:
+		w.judge.Fail("the executor ended: %v", err)
+		w.x = nil
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits for the executor's end. Commands that cannot be killed are named in
+// its error; nothing else may be.
+func (w *World) await(limit time.Duration) {
+	if w.x == nil {
+		return
+	}
+	select {
+	case err := <-w.ended:
+		var survivors *process.SurvivorsError
+		if err != nil && !errors.As(err, &survivors) && !errors.Is(err, context.DeadlineExceeded) {
+			w.judge.Fail("the executor ended with %v", err)
+		}
+		if err != nil && !w.hasUndead() {
+			w.judge.Fail("everything can be killed, and the executor ended with %v", err)
+		}
+		w.judge.Note("executor ended")
+	case <-time.After(limit):
+		w.judge.Fail("the executor did not end within %v", limit)
+		<-w.ended
+	}
+	w.x = nil
+}
+
+// hasUndead reports whether any command of the schedule resists its end.
+func (w *World) hasUndead() bool {
+	for _, e := range w.s.Events {
+		if e.Ask != nil && (e.Ask.Program.Term == Undead || e.Ask.Program.Term == Lingers) {
+			return true
+		}
+	}
+	return false
+}
+
+// after has end called when d has passed, or when calm comes.
+func (w *World) after(d time.Duration, end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.later = append(w.later, &later{time.AfterFunc(d, end), end})
+}
+
+// order sends the server's faults as they are now.
+func (w *World) order(change func(*faults)) {
+	w.mu.Lock()
+	change(&w.faults)
+	f := w.faults.Faults
+	repeat, withhold := w.faults.repeat, w.faults.withhold
+	w.mu.Unlock()
+	f.Outgoing = func(_ string, f wire.ServerFrame) (a refserver.Action) {
+		switch f.ServerType() {
+		case wire.TypeChunkAck:
+			a.Drop = withhold&1 != 0
+		case wire.TypeResultAck:
+			a.Drop = withhold&2 != 0
+		case wire.TypeInstruction, wire.TypeCancel:
+		default:
+			return a
+		}
+		a.Repeat = repeat
+		return a
+	}
+	w.server.SetFaults(f)
+}
+
+// dispatch gives an instruction once the device is active, from a goroutine.
+func (w *World) dispatch(ask *Ask, n int, calm bool) {
+	w.calls.Go(func() {
+		limit, cancel := context.WithTimeout(w.ctx, time.Minute)
+		defer cancel()
+		if w.server.WaitActive(limit, w.device) != nil {
+			return
+		}
+		// Those who waited for the same moment go one after another.
+		time.Sleep(time.Duration(n)*1013*time.Microsecond + 1)
+		var h [3]heard
+		what := refserver.Dispatch{Kind: ask.Kind, TimeoutMs: ask.Timeout.Milliseconds(), Straggler: ask.Straggler,
+			AckDelivered: ask.Sip > 0,
+			Deliver: func(kind wire.ChunkKind, data []byte) error {
+				if ask.Sip > 0 {
+					time.Sleep(ask.Sip)
+				}
+				w.judge.deliver(ask, &h, kind, data)
+				return nil
+			}}
+		switch ask.Kind {
+		case wire.KindWriteFile:
+			what.Content = ask.content()
+			what.Args = wire.WriteArgs{Path: path.Join(w.ground.folder(), fmt.Sprintf("written-%d", n))}
+		case wire.KindReadBinaryFile:
+			name := path.Join(w.ground.folder(), fmt.Sprintf(readName, ask.Program.Seed, ask.Size))
+			if err := w.ground.prepare(name, ask.content()); err != nil {
+				w.judge.Fail("prepare a file: %v", err)
+				return
+			}
+			what.Args = wire.PathArgs{Path: name}
+		default:
+			what.Args = wire.ExecArgs{Command: ask.Program.command()}
+		}
+		call, err := w.server.Dispatch(w.ctx, w.device, what)
+		if err != nil {
+			if !errors.Is(err, refserver.ErrClosed) {
+				w.judge.Fail("dispatch: %v", err)
+			}
+			return
+		}
+		w.judge.given(call.ID(), ask, calm)
+		var cancels sync.WaitGroup
+		for _, at := range ask.Cancel {
+			cancels.Go(func() {
+				t := time.NewTimer(at)
+				defer t.Stop()
+				select {
+				case <-t.C:
+					w.judge.cancelled(call.ID())
+					call.Cancel()
+				case <-call.Done():
+				}
+			})
+		}
+		limitOfCall := time.NewTimer(w.patience())
+		defer limitOfCall.Stop()
+		select {
+		case <-call.Done():
+		case <-limitOfCall.C:
+			w.judge.Fail("%s %s never settled", ask.Kind, call.ID())
+			return
+		}
+		cancels.Wait()
+		how, err := call.Wait(w.ctx)
+		if err != nil {
+			w.judge.Fail("%s: %v", call.ID(), err)
+			return
+		}
+		w.judge.settled(call.ID(), how, h, w.ground.written)
+	})
+}
+
+// patience is how long a server may hold an instruction: the longest timeout, its
+// grace, and a slow consumer.
+func (w *World) patience() time.Duration { return 5 * time.Minute }
+
+// wholesome is the work that must succeed once all is calm.
+func wholesome(seed uint64) []*Ask {
+	return []*Ask{
+		{Kind: wire.KindExec, Timeout: time.Minute, Program: Program{Seed: seed + 1, Exit: 3, Steps: []Step{{Stream: 1, Bytes: 70_000}, {After: time.Millisecond, Stream: 2, Bytes: 10}}}},
+		{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 5000, Program: Program{Seed: seed + 2}},
+		{Kind: wire.KindReadBinaryFile, Timeout: time.Minute, Size: 70_000, Program: Program{Seed: seed + 3}},
+		{Kind: wire.KindExecStream, Timeout: time.Minute, Program: Program{Seed: seed + 4}},
+	}
+}
+
+// calm ends all faults, and sees whether everything comes right.
+func (w *World) calm() {
+	w.mu.Lock()
+	all := w.later
+	w.later = nil
+	w.mu.Unlock()
+	for _, l := range all {
+		if l.timer.Stop() {
+			l.end()
+		}
+	}
+	w.net.heal()
+	w.net.open().each(3, func(l *lane) { l.budget = -1 })
+	w.net.open().each(3, (*lane).flow)
+	w.judge.Note("calm")
+	if w.x == nil {
+		return
+	}
+	// A connection that swallows everything is noticed, or it is none.
+	time.Sleep(4*w.s.Config.Heartbeat + 3*time.Second)
+	limit, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
+	defer cancel()
+	if err := w.server.WaitActive(limit, w.device); err != nil {
+		w.judge.Fail("not active again: %v", err)
+	}
+	for i, ask := range wholesome(w.s.Seed) {
+		w.dispatch(ask, 1000+i, true)
+	}
+	w.calls.Wait()
+	if !w.hasEnded() {
+		w.x.Stop(wire.GoodbyeUserStop)
+		w.await(time.Minute)
+	}
+}
+
+// oldFrames are frames that must not be acted on, but for %s, the id of something in
+// flight. They are of no generation that ever was.
+var oldFrames = []string{
+	`{"t":"cancel","gen":"0","instructionId":%q}`,
+	`{"t":"resultAck","gen":"18446744073709551615","instructionId":%q}`,
+	`{"t":"chunkAck","gen":"0","instructionId":%q,"upToStreamSeq":1000000}`,
+	`{"t":"instruction","gen":"0","instructionId":%q,"rootSessionId":"s","issuedSeq":1,"kind":"exec","args":{"command":"false"},"timeoutMs":1000}`,
+	`{"t":"bye","gen":"0","reason":"revoked","about":%q}`,
+	`{"t":"ping","about":%q}`,
+	`{"t":"new in a later version","instructionId":%q}`,
+	`this is not JSON, %q`,
+}
+
+func (w *World) inject(n int64) {
+	id := "ins_unheard_of"
+	if flying := w.server.State(w.device).Inflight; len(flying) > 0 {
+		id = flying[int(n)%len(flying)]
+	}
+	raw := fmt.Appendf(nil, oldFrames[int(n)%len(oldFrames)], id)
+	w.server.Inject(w.device, bytes.TrimSpace(raw))
+}
