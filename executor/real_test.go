@@ -71,7 +71,10 @@ func realConfig(url, device, dir, workspace string) (executor.Config, error) {
 }
 
 // spec is what a test tells a child process to serve.
-type spec struct{ URL, Device, Dir, Workspace string }
+type spec struct {
+	URL, Device, Dir, Workspace string
+	Named                       bool // temporaries have names, as where the file system has no other
+}
 
 const specVariable = "EXECUTOR_TEST_SERVE"
 
@@ -83,6 +86,9 @@ func serveForParent(text string) int {
 		return 2
 	}
 	c, err := realConfig(s.URL, s.Device, s.Dir, s.Workspace)
+	if err == nil && s.Named {
+		c.Files.Calls = named{}
+	}
 	if err == nil {
 		err = executor.Run(context.Background(), c)
 	}
@@ -96,7 +102,12 @@ func serveForParent(text string) int {
 // child starts an executor in a process of its own.
 func child(t *testing.T, h *host, dir, workspace string) *exec.Cmd {
 	t.Helper()
-	text, err := json.Marshal(spec{h.url, h.device, dir, workspace})
+	return serveIn(t, spec{URL: h.url, Device: h.device, Dir: dir, Workspace: workspace})
+}
+
+func serveIn(t *testing.T, s spec) *exec.Cmd {
+	t.Helper()
+	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
