@@ -172,7 +172,7 @@ func TestTheTrueCauseIsNamed(t *testing.T) {
 			"server", doctor.Fail, "DNS: the name no-such-host.invalid", "network"},
 		"the certificate is self-signed": {
 			func(t *testing.T, w *world) { w.at(tlsServer(t, w, certificate(t, time.Now(), "127.0.0.1"))) },
-			"server", doctor.Fail, "TLS: the certificate of 127.0.0.1:", "export SSL_CERT_FILE="},
+			"server", doctor.Fail, "is self-signed (CN=127.0.0.1)", "export SSL_CERT_FILE="},
 		"the certificate is another's": {
 			func(t *testing.T, w *world) {
 				c := certificate(t, time.Now(), "sema.example")
