@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,29 +32,9 @@ func play(t *testing.T, s Schedule) *Report {
 	return r
 }
 
-// chosen is the schedule of the flags.
-func chosen(t *testing.T) Schedule {
-	if *seedFlag == 0 {
-		t.Skip("only with -seed: it plays one seed again")
-	}
-	s := Generate(*seedFlag, VirtualPace)
-	if *keepFlag == "" {
-		return s
-	}
-	var keep []int
-	for _, word := range strings.Split(*keepFlag, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil {
-			t.Fatal(err)
-		}
-		keep = append(keep, n)
-	}
-	return s.Keep(keep)
-}
-
 // TestSeed plays one seed again and shows all that happens.
 func TestSeed(t *testing.T) {
-	s := chosen(t)
+	s := chosen(t, VirtualPace)
 	r := play(t, s)
 	if r != nil && testing.Verbose() {
 		fmt.Fprint(os.Stderr, s)
@@ -69,6 +48,7 @@ func TestSeed(t *testing.T) {
 const seedsInTest = 512
 
 func TestEverySeedKeepsThePromises(t *testing.T) {
+	t.Parallel()
 	const parts = 8
 	var lives, fences, starts, settled atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
