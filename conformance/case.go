@@ -410,7 +410,7 @@ func (c *Case) judge() {
 		switch p := recover(); p.(type) {
 		case nil, over:
 		default:
-			panic(p)
+			c.fail("the suite itself: %v", p)
 		}
 		if c.verdict == NotApplicable || c.server == nil {
 			return

@@ -7,7 +7,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/sema-agent/device-executor/wire"
 )
 
 // Paths of the HTTP calls (§1.1).
@@ -33,6 +36,8 @@ type httpLog struct {
 	instead func(w http.ResponseWriter, path string, n int) bool
 	// lose, if set, is asked whether the server's answer gets lost.
 	lose func(path string, n int) bool
+	// movedTo, once set, is the only path on which upgrades are let through.
+	movedTo atomic.Pointer[string]
 
 	mu    sync.Mutex
 	calls []httpCall
@@ -41,6 +46,13 @@ type httpLog struct {
 func (l *httpLog) over(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
+			if to := l.movedTo.Load(); to != nil {
+				if r.URL.Path != *to {
+					http.NotFound(w, r)
+					return
+				}
+				r.URL.Path = wire.WSPath
+			}
 			next.ServeHTTP(w, r)
 			return
 		}

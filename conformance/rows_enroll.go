@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -25,8 +26,21 @@ var enrollRows = []Row{
 
 func enrollWSPath(c *Case) {
 	calls := c.watchHTTP()
-	c.begin(refserver.Config{WSPath: "/another/way/in"}) // being active shows it
-	c.expect(len(calls.to(capabilitiesPath)) > 0, "GET %s was never asked", capabilitiesPath)
+	calls.instead = func(w http.ResponseWriter, path string, _ int) bool {
+		to := calls.movedTo.Load()
+		if to == nil || path != capabilitiesPath {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"deviceExecutor":{"enabled":true,"protocolVersion":1,"maxInflightPerDevice":4,"wsPath":"`+*to+`","management":{}}}`)
+		return true
+	}
+	c.open(refserver.Config{})
+	c.enroll()
+	later := "/moved/since/enrollment"
+	calls.movedTo.Store(&later)
+	c.serve()
+	c.active()
 }
 
 // registrations decodes the bodies of what was registered.

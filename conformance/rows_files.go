@@ -33,6 +33,7 @@ var fileRows = []Row{
 	{ID: "write-exclusive", Section: "§3.1, §3.2", Promise: "of many exclusive writes at once exactly one wins", Needs: []wire.Kind{wire.KindWriteFileExclusive}, run: writeExclusive},
 	{ID: "write-guarded", Section: "§3.5", Promise: "a guarded write happens only if what is expected holds", Needs: []wire.Kind{wire.KindWriteFileGuarded}, run: writeGuarded},
 	{ID: "write-guarded-race", Section: "§3.2, §3.5", Promise: "of guarded writes over one object exactly one sees it as it was", Needs: []wire.Kind{wire.KindWriteFileGuarded}, run: writeGuardedRace},
+	{ID: "write-guarded-outsider", Section: "§3.5", Promise: "a guarded write never buries an object that came to be there unexpected", Needs: []wire.Kind{wire.KindWriteFileGuarded}, run: writeGuardedOutsider},
 	{ID: "append", Section: "§3.1", Promise: "appendFile adds at the end, and makes the file if there is none", run: appendRow},
 }
 
@@ -429,6 +430,43 @@ func writeGuardedRace(c *Case) {
 		if c.expect(len(won) == 1, "%d of 8 guarded writes saw the same object", len(won)) {
 			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q", c.read(path))
 		}
+	}
+}
+
+// writeGuardedOutsider has another process rename its own file to the path while a
+// guarded write that expects the former file is under way. Whoever comes first,
+// the outsider's file must be there in the end: either it replaced the new file, or
+// it was there and was not expected.
+func writeGuardedOutsider(c *Case) {
+	c.begin(refserver.Config{})
+	path, theirs := c.path("in", "shared"), c.path("theirs")
+	c.must(os.Mkdir(c.path("in"), 0o755))
+	usual := 3 * time.Millisecond
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 500 {
+		w := receipt(c, "the first version", c.do(put(wire.KindWriteFile, path, []byte("base"))))
+		if w.Inode == "" {
+			c.skip("a write's receipt has no inode to expect")
+		}
+		outsider := fmt.Sprintf("outsider %d", round)
+		c.write(theirs, outsider)
+		a := c.ask(guarded(path, "the device's", wire.Expect{CanonicalPath: path, FileID: w.Inode}))
+		spin(time.Duration(random.Int64N(int64(usual) + 1)))
+		c.must(os.Rename(theirs, path))
+		how := a.settled()
+		usual = (7*usual + min(how.took, 20*time.Millisecond)) / 8
+		if _, ok := how.Outcome.(wire.WriteOutcome); !ok {
+			c.failed("a writer that lost", how, wire.CodePreconditionFailed)
+		}
+		if !c.expect(c.read(path) == outsider, "in round %d a file that was not the expected one was replaced", round) {
+			return
+		}
+	}
+}
+
+// spin waits to within microseconds, which a sleep does not.
+func spin(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
 	}
 }
 

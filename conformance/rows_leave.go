@@ -12,7 +12,7 @@ var leaveRows = []Row{
 	{ID: "R15-goodbye", Section: "R15, §1.6", Promise: "a goodbye goes out before the process ends, and it ends by itself", run: r15Goodbye},
 	{ID: "R15-in-flight", Section: "R15, §1.6", Promise: "work in flight at goodbye is finished or failed explicitly, and nothing of it lives on", run: r15InFlight},
 	{ID: "R15-straggler", Section: "§1.6, §7", Promise: "an instruction that comes after goodbye is answered", run: r15Straggler},
-	{ID: "R15-short-work", Section: "R15", Promise: "short work in flight is finished with its own outcome", run: r15ShortWork},
+	{ID: "R15-short-work", Section: "R15", Promise: "short work in flight is finished whole, or failed explicitly and ended", run: r15ShortWork},
 }
 
 // leave asks the executor to stop and waits for its goodbye.
@@ -46,11 +46,16 @@ func r15InFlight(c *Case) {
 func r15ShortWork(c *Case) {
 	c.begin(refserver.Config{})
 	a := c.ask(run("echo $$ > pid; sleep 1; echo done; exit 3"))
-	c.pidIn(c.path("pid"))
+	pid := c.pidIn(c.path("pid"))
 	c.leave()
 	how := a.settled()
-	c.exited(how, 3)
-	c.expect(string(how.stdout) == "done\n", "output %q", how.stdout)
+	c.expect(how.By == refserver.ByResult, "it was never answered: %s", tell(how))
+	if _, failed := how.Outcome.(wire.Failure); failed {
+		c.dead("its failure was said", pid)
+	} else {
+		c.exited(how, 3)
+		c.expect(string(how.stdout) == "done\n", "output %q", how.stdout)
+	}
 	c.expect(c.exec.within(patience), "the process does not end")
 }
 

@@ -25,6 +25,7 @@ var ruleRows = []Row{
 	{ID: "R4-grace", Section: "R4", Promise: "after the reconnect grace the work is gone from the list, and ended", run: r4Grace},
 	{ID: "R5-result-again", Section: "R5", Promise: "a result that was lost is sent again after a reconnect, the work is not done again", run: r5ResultAgain},
 	{ID: "R5-acked", Section: "R5, §2.4", Promise: "after resultAck a result is not sent again", run: r5Acked},
+	{ID: "R5-bounded", Section: "R5, §7", Promise: "a result that is never acknowledged is given up after a bounded number of sendings", run: r5Bounded, limit: 2 * time.Minute},
 	{ID: "R6-device-seq", Section: "R6", Promise: "a result sent again has the same deviceSeq and the same outcome", run: r6DeviceSeq},
 	{ID: "R7-same-bytes", Section: "R7, §5.4", Promise: "a chunk sent again has the same bytes under the same number", run: r7SameBytes},
 	{ID: "R8-no-gap", Section: "R8", Promise: "no streamSeq is skipped, also over reconnects in mid-stream", run: r8NoGap},
@@ -141,9 +142,8 @@ func r2KeepsRunning(c *Case) {
 
 func r2FromWatermark(c *Case) {
 	c.begin(refserver.Config{})
+	c.loseChunks(10) // so that more was sent than the server has
 	a := c.ask(run(counting(200)))
-	c.seen("output", func(m *message) bool { return m.InstructionID == a.ID() && m.Seq >= 10 })
-	c.server.Drop(c.device)
 	c.gone()
 	mark := a.Watermark()
 	c.again(1)
@@ -290,6 +290,22 @@ func r5Acked(c *Case) {
 	c.exited(c.do(run("sleep 1")), 0)
 	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
 	c.expect(len(results) == 1, "%d results, though the first was acknowledged", len(results))
+}
+
+func r5Bounded(c *Case) {
+	c.begin(refserver.Config{})
+	c.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+		r, ok := f.(*wire.Result)
+		return refserver.Action{Drop: ok && r.Outcome == wire.Outcome(wire.ExecOutcome{ExitCode: 77})}
+	}})
+	a := c.ask(run("exit 77"))
+	const rounds = 24
+	for range rounds {
+		c.drop()
+		c.do(on(wire.KindExists, c.path("x"))) // an answer, so that the connection was a good one
+	}
+	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
+	c.expect(len(results) < rounds-2, "over %d connections it was sent %d times", rounds+1, len(results))
 }
 
 // loseChunks drops chunks from a number on, on the present connection only, and
@@ -623,6 +639,9 @@ func r14Heartbeat(c *Case) {
 		}
 	}
 	c.expect(listed >= len(during)-2, "the running command is listed in %d of %d heartbeats", listed, len(during))
+	if len(beats) == 0 {
+		return
+	}
 	last := beats[len(beats)-1]
 	c.expect(len(last.beat.Inflight) == 0, "finished work is still listed: %v", last.beat.Inflight)
 	c.expect(c.state().Connections == 1, "the quiet connection was lost")

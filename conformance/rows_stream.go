@@ -16,6 +16,7 @@ var streamRows = []Row{
 	{ID: "stream-exit", Section: "§4", Promise: "a command's stream ends with exactly one exit chunk, which the result repeats", run: streamExit},
 	{ID: "stream-exit-silent", Section: "§4", Promise: "a command without output has exit as chunk 0", run: streamExitSilent},
 	{ID: "stream-before-result", Section: "§4", Promise: "every chunk goes before the result, and none after it", run: streamBeforeResult},
+	{ID: "stream-acks-lost", Section: "§4, R7", Promise: "with chunkAcks lost the result still goes last, and the stream is whole after a reconnect", run: streamAcksLost},
 	{ID: "stream-exact", Section: "§4", Promise: "output arrives byte for byte, whatever its bytes and its size", run: streamExact, limit: 90 * time.Second},
 	{ID: "stream-base64", Section: "§4, §2.2", Promise: "chunks are canonical base64 and well-formed, at every length", run: streamBase64},
 	{ID: "stream-entries", Section: "§4", Promise: "no empty chunks, and no flood of tiny ones", run: streamEntries},
@@ -92,6 +93,21 @@ func streamBeforeResult(c *Case) {
 			after = after || m.Type == string(wire.TypeResult)
 		}
 	}
+}
+
+func streamAcksLost(c *Case) {
+	c.begin(refserver.Config{})
+	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeChunkAck)})
+	a := c.ask(run("i=0; while [ $i -lt 90 ]; do echo line $i; i=$((i+1)); sleep 0.06; done; exit 8"))
+	select {
+	case <-a.Done():
+	case <-time.After(8 * time.Second):
+		c.server.SetFaults(refserver.Faults{})
+		c.drop()
+	}
+	how := a.settled()
+	c.exited(how, 8)
+	c.expect(string(how.stdout) == counted(90), "of its output %d bytes came, not %d", len(how.stdout), len(counted(90)))
 }
 
 func streamExact(c *Case) {

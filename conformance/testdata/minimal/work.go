@@ -15,6 +15,7 @@ const (
 	mostChunk   = 48 << 10 // bytes of one chunk
 	mostUnacked = 1 << 20  // bytes of one instruction that wait for a chunkAck
 	mostFrame   = 1 << 20
+	mostSends   = 10 // of one result
 )
 
 // chunk is one piece of output, kept until it is acknowledged.
@@ -40,6 +41,7 @@ type work struct {
 	result frame
 	seq    int // deviceSeq
 	sent   bool
+	sends  int
 
 	content chan serverFrame // payload frames, for the write family
 	once    sync.Once
@@ -307,8 +309,9 @@ func (a *agent) next(gen string) frame {
 			}
 			return f
 		}
-		if w.result != nil && !w.sent {
+		if w.result != nil && !w.sent && w.sends < mostSends {
 			w.sent = true
+			w.sends++
 			return frame{"t": "result", "gen": gen, "instructionId": id, "deviceSeq": w.seq, "outcome": w.result}
 		}
 	}
