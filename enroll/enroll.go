@@ -60,7 +60,7 @@ func (e *Enroller) Enroll(ctx context.Context, q Request) (*Enrolled, error) {
 	}
 	faces, err := e.WriteFaces(ctx, root)
 	if err != nil {
-		return nil, fmt.Errorf("see what the file system of %q can do: %w", root, err)
+		return nil, &UsageError{What: "workspace", Err: fmt.Errorf("%q cannot be worked in, so choose another with --workspace: %w", root, err)}
 	}
 	lane, err := e.Client.Discover(ctx, q.Server)
 	if err != nil {

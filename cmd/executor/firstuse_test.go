@@ -31,6 +31,7 @@ func onTerminal(t *testing.T, env []string, args ...string) (text string, code i
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append([]string{asMain + "=1", "TERM=xterm"}, env...)
+	cmd.Dir = t.TempDir() // the default workspace
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns})
 	if err != nil {
 		t.Fatal(err)

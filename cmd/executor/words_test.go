@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -27,26 +28,33 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 
+	// Nobody can make a file there, not even root.
+	unwritable := "/proc/self"
+	if runtime.GOOS == "darwin" {
+		unwritable = "/System"
+	}
+
 	for name, c := range map[string]struct {
 		prepare func(t *testing.T, m *machine)
 		line    string // SERVER, PAGE, SECURE and DEVICE stand for addresses and an id
 		code    int
 		remedy  string
 	}{
-		"no server named":             {nil, "device enroll", exitUsage, "--server URL"},
-		"not an address":              {nil, "device enroll --server sema.example.com", exitUsage, "looks like https://"},
-		"not encrypted":               {nil, "device enroll --server http://sema.example.com", exitUsage, "use https://"},
-		"no credential":               {without("SEMA_CREDENTIAL"), "device enroll --server SERVER", exitUsage, "set SEMA_CREDENTIAL"},
-		"a credential with blanks":    {with("SEMA_CREDENTIAL", "a b"), "device enroll --server SERVER", exitUsage, ""},
-		"nothing listens":             {nil, "device enroll --server http://127.0.0.1:1", exitUnexpected, "Check that the address and port"},
-		"a page answers":              {nil, "device enroll --server PAGE", exitUnexpected, "Check --server"},
-		"a stranger's certificate":    {nil, "device enroll --server SECURE", exitUnexpected, "SSL_CERT_FILE"},
-		"an unknown token":            {with("SEMA_ENROLL_TOKEN", theToken), "device enroll --server SERVER --key-store file", exitRefused, "Get a new enrollment token"},
-		"a workspace that is missing": {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, ""},
-		"a keychain that is missing":  {nil, "device enroll --server SERVER --key-store keychain", exitKeyUnusable, "--key-store file"},
-		"a key store unheard of":      {nil, "device enroll --server SERVER --key-store cloud", exitUsage, "keychain, file"},
-		"nothing enrolled":            {nil, "device serve", exitNoDevice, "sema device enroll"},
-		"no such device":              {nil, "device status --device dev_01J8ZQ4T9X0000000000000000", exitNoDevice, "sema device list"},
+		"no server named":                   {nil, "device enroll", exitUsage, "--server URL"},
+		"not an address":                    {nil, "device enroll --server sema.example.com", exitUsage, "looks like https://"},
+		"not encrypted":                     {nil, "device enroll --server http://sema.example.com", exitUsage, "use https://"},
+		"no credential":                     {without("SEMA_CREDENTIAL"), "device enroll --server SERVER", exitUsage, "set SEMA_CREDENTIAL"},
+		"a credential with blanks":          {with("SEMA_CREDENTIAL", "a b"), "device enroll --server SERVER", exitUsage, ""},
+		"nothing listens":                   {nil, "device enroll --server http://127.0.0.1:1", exitUnexpected, "Check that the address and port"},
+		"a page answers":                    {nil, "device enroll --server PAGE", exitUnexpected, "Check --server"},
+		"a stranger's certificate":          {nil, "device enroll --server SECURE", exitUnexpected, "SSL_CERT_FILE"},
+		"an unknown token":                  {with("SEMA_ENROLL_TOKEN", theToken), "device enroll --server SERVER --key-store file", exitRefused, "Get a new enrollment token"},
+		"a workspace that is missing":       {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, ""},
+		"a workspace without room for work": {nil, "device enroll --server SERVER --workspace UNWRITABLE", exitUsage, "choose another with --workspace"},
+		"a keychain that is missing":        {nil, "device enroll --server SERVER --key-store keychain", exitKeyUnusable, "--key-store file"},
+		"a key store unheard of":            {nil, "device enroll --server SERVER --key-store cloud", exitUsage, "keychain, file"},
+		"nothing enrolled":                  {nil, "device serve", exitNoDevice, "sema device enroll"},
+		"no such device":                    {nil, "device status --device dev_01J8ZQ4T9X0000000000000000", exitNoDevice, "sema device list"},
 		"several devices": {func(_ *testing.T, m *machine) { m.enroll(""); m.enroll("") },
 			"device serve", exitUsage, "--device ID"},
 		"a key others can read": {func(t *testing.T, m *machine) {
@@ -75,10 +83,11 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
+			t.Chdir(t.TempDir()) // the default workspace
 			if c.prepare != nil {
 				c.prepare(t, m)
 			}
-			line := strings.NewReplacer("SERVER", m.url, "PAGE", page.URL, "SECURE", secure.URL).Replace(c.line)
+			line := strings.NewReplacer("SERVER", m.url, "PAGE", page.URL, "SECURE", secure.URL, "UNWRITABLE", unwritable).Replace(c.line)
 			s := m.run(strings.Fields(line)...)
 			if s.code != c.code {
 				t.Errorf("exit %d, want %d", s.code, c.code)
