@@ -65,12 +65,17 @@ func (c *command) closePipes() {
 	}
 }
 
+// startPatience is how long the supervisor's word on a start is waited for once
+// nobody wants the command any more. The shell may run by then, and then that must
+// be known: only a supervisor that is stuck in the folder takes longer.
+const startPatience = time.Second
+
 // awaitStart waits for the supervisor's word on the start.
 func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 	f := c.link.ch.f
 	armed := make(chan struct{})
 	disarm := context.AfterFunc(ctx, func() {
-		_ = f.SetReadDeadline(time.Unix(1, 0))
+		_ = f.SetReadDeadline(time.Now().Add(startPatience))
 		close(armed)
 	})
 	kind, payload, fds, err := c.link.ch.get()
