@@ -1,6 +1,7 @@
 package enroll
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func CheckWorkspace(dir string, platform wire.Platform, supports []wire.Kind) (s
 func workspaceRoot(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return "", errors.New("the current folder is not there any more")
 	}
 	root, err := filepath.EvalSymlinks(abs)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 func absoluteFolder(name string) (string, error) {
 	absolute, err := filepath.Abs(name)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
+		return "", errors.New("the current folder is not there any more")
 	}
 	info, err := os.Stat(absolute)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -70,7 +71,7 @@ or was never answered.`,
 }
 
 func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, interrupts()...)
 	defer stop()
 	// Caught, so that a reader that goes away fails a write, and what is left to do
 	// is done, instead of ending the process.
@@ -85,9 +86,12 @@ func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := f.sendable(command); err != nil {
+		return err
+	}
 	b, err := a.startBench(ctx, root, f.verbose)
 	if err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	defer func() {
 		if stopped := b.stop(); err == nil {
@@ -114,6 +118,37 @@ func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
 		return nil
 	}
 	return t.exec(ctx, command)
+}
+
+// interrupts lists the signals that end a trial. Each leaves time to clean up; a
+// HUP that is ignored, as under nohup, stays so.
+func interrupts() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}
+
+// interrupted is what to say of err if an interrupt was the cause of it.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return exitWith(exitInterrupted, nil)
+	}
+	return err
+}
+
+// sendable refuses what JSON would change on the way: another command would run,
+// or another file be read, than the one that was named.
+func (f *tryFlags) sendable(command string) error {
+	for what, texts := range map[string][]string{"the command": {command}, "--put": f.put, "--get": f.get, "--ls": f.list} {
+		for _, text := range texts {
+			if !utf8.ValidString(text) {
+				return usagef("%s: %q is not valid UTF-8, which the protocol needs", what, text)
+			}
+		}
+	}
+	return nil
 }
 
 // trial sends instructions to the device on the bench.
@@ -212,7 +247,7 @@ func (t *trial) list(ctx context.Context, dir string) error {
 		}
 		if _, err := fmt.Fprintf(t.app.stdout, "%-7s  %s  %12d  %s  %s\n", e.Kind, mode, e.Size,
 			time.UnixMilli(e.MtimeMs).Format("2006-01-02 15:04:05"), filepath.Base(e.Path)); err != nil {
-			return err
+			return unread(err)
 		}
 	}
 	return nil
@@ -221,18 +256,23 @@ func (t *trial) list(ctx context.Context, dir string) error {
 // errConsumer wraps what went wrong while output was passed on.
 var errConsumer = errors.New("pass the output on")
 
+// unread is the end of a trial whose output could not be passed on.
+func unread(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return exitWith(128+int(syscall.SIGPIPE), nil) // the reader has seen enough
+	}
+	return fmt.Errorf("%w: %w", errConsumer, err)
+}
+
 // run sends one instruction and waits for its outcome, which is a success or an
 // error. An interrupt cancels it.
 func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content []byte, deliver func(wire.ChunkKind, []byte) error) (wire.Outcome, error) {
 	settlement, err := t.bench.do(ctx, kind, args, content, t.timeout, deliver)
 	if err != nil {
-		return nil, err
+		return nil, interrupted(ctx, err)
 	}
 	if failed := settlement.Stream.DeliverErr; failed != nil {
-		if errors.Is(failed, syscall.EPIPE) {
-			return nil, exitWith(128+int(syscall.SIGPIPE), nil) // the reader has seen enough
-		}
-		return nil, fmt.Errorf("%w: %w", errConsumer, failed)
+		return nil, unread(failed)
 	}
 	switch o := settlement.Outcome.(type) {
 	case wire.Failure:

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
@@ -106,36 +108,89 @@ func TestTryShowsFramesAndNoContent(t *testing.T) {
 }
 
 func TestAnInterruptedTrialEndsItsCommand(t *testing.T) {
-	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			m := newMachine(t)
+			temp := t.TempDir()
+			m.env["TMPDIR"] = temp
+			cmd := m.command("device", "try", "--", "echo $$; exec sleep 600")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			o := &ordered{}
+			first, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.out.WriteString(first)
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			killed := time.AfterFunc(patienceInTests, func() { _ = cmd.Process.Kill() })
+			_ = cmd.Wait()
+			killed.Stop()
+			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+				t.Errorf("exit code %d", code)
+			}
+			dead(t, o)
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left in the temporary folder: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+func TestATrialInterruptedBeforeItBeganSaysSoByItsCode(t *testing.T) {
 	m := newMachine(t)
 	temp := t.TempDir()
-	m.env["TMPDIR"] = temp
-	cmd := m.command("device", "try", "--", "echo $$; exec sleep 600")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	t.Setenv("TMPDIR", temp)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var stdout, stderr bytes.Buffer
+	a := &app{
+		stdin: m.stdin, stdout: &stdout, stderr: &stderr,
+		getenv: func(name string) string { return m.env[name] }, now: m.now, random: rand.Reader,
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	err := a.try(ctx, tryFlags{workspace: t.TempDir(), timeout: time.Minute}, "echo ran")
+	if code := exitCode(err); code != exitInterrupted || stdout.Len() > 0 {
+		t.Errorf("exit code %d (%v), output %q", code, err, stdout.String())
 	}
-	o := &ordered{}
-	first, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.out.WriteString(first)
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	killed := time.AfterFunc(patienceInTests, func() { _ = cmd.Process.Kill() })
-	_ = cmd.Wait()
-	killed.Stop()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-		t.Errorf("exit code %d", code)
-	}
-	dead(t, o)
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left in the temporary folder: %v, %v", left, err)
+	}
+}
+
+func TestTryRunsNothingButWhatWasTyped(t *testing.T) {
+	m := newMachine(t)
+	for _, args := range [][]string{{"--", "echo 'a\xff'"}, {"--get", "a\xff"}, {"--ls", "a\xff"}, {"--put", "/dev/null:a\xff"}} {
+		if got := m.try(args...); got.code != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "UTF-8") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+func TestAListingThatNobodyReadsEndsQuietly(t *testing.T) {
+	m := newMachine(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reader.Close()
+	cmd := m.command("device", "try", "--ls", ".")
+	cmd.Dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "entry"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = writer, &stderr
+	_ = cmd.Run()
+	_ = writer.Close()
+	if code := cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGPIPE) || stderr.Len() > 0 {
+		t.Errorf("exit code %d, stderr %q", code, stderr.String())
 	}
 }
 
