@@ -233,9 +233,9 @@ func TestWhatNeverEndsOrNeverBeginsIsAnsweredAndKeepsTheConnection(t *testing.T)
 	for _, path := range []string{fifo, "/dev/zero", "/dev/null"} {
 		w.must(t, at(wire.KindReadTextFile, path)).wants(t, path, wire.CodeInvalid)
 		w.must(t, lines(path, 0, 3)).wants(t, path, wire.CodeInvalid)
-		w.must(t, put(wire.KindWriteFile, path, "x")).wants(t, "write "+path, wire.CodeInvalid)
-		w.must(t, put(wire.KindAppendFile, path, "x")).wants(t, "append "+path, wire.CodeInvalid)
 	}
+	w.must(t, put(wire.KindWriteFile, fifo, "x")).wants(t, "write", wire.CodeInvalid)
+	w.must(t, put(wire.KindAppendFile, fifo, "x")).wants(t, "append", wire.CodeInvalid)
 	a := w.must(t, lines(huge, 0, 3))
 	a.wants(t, "lines of a huge file", wire.ReadOutcome{})
 	same(t, "lines of a huge file", a.data, "1\n2\n3\n")
