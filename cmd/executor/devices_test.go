@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -199,5 +200,28 @@ func TestADeviceThatIsServedIsNotUnenrolled(t *testing.T) {
 	m.stdin = strings.NewReader("yes\n")
 	if s := m.run("device", "unenroll"); s.code != 0 || len(m.devices()) != 0 {
 		t.Errorf("answered yes: %+v", s)
+	}
+}
+
+func TestUnenrollingSaysHowToRemoveTheService(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("places a systemd unit")
+	}
+	m := newMachine(t)
+	id := m.enroll("")
+	m.env["XDG_CONFIG_HOME"] = t.TempDir()
+	units := filepath.Join(m.env["XDG_CONFIG_HOME"], "systemd", "user")
+	if err := os.MkdirAll(units, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(units, "sema-device-"+id+".service"), []byte("[Unit]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll", "--yes"); s.code != 0 || !strings.Contains(s.stderr, "service uninstall") || !strings.Contains(s.stderr, id) {
+		t.Errorf("with a service: %+v", s)
+	}
+	m.enroll("")
+	if s := m.run("device", "unenroll", "--yes"); s.code != 0 || strings.Contains(s.stderr, "service uninstall") {
+		t.Errorf("without a service: %+v", s)
 	}
 }

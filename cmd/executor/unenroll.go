@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,12 +46,26 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 				return err
 			}
 			fmt.Fprintf(a.stderr, "%s is no longer enrolled on this machine.\n", record.DeviceID)
+			a.remindOfService(c.Context(), record.DeviceID)
 			return nil
 		},
 	}
 	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return c
+}
+
+// serviceLookLimit is how long the service manager may take to say what it has.
+const serviceLookLimit = 3 * time.Second
+
+// remindOfService says how to remove the service of a device that is gone. A
+// service manager that cannot be asked is no reason to fail: the device is gone.
+func (a *app) remindOfService(ctx context.Context, deviceID string) {
+	ctx, cancel := context.WithTimeout(ctx, serviceLookLimit)
+	defer cancel()
+	if state, _ := a.serviceState(ctx, deviceID); state.Installed {
+		fmt.Fprintf(a.stderr, "Its background service is still installed. Remove it:\n  sema device service uninstall \\\n    --device %s\n", deviceID)
+	}
 }
 
 var errNotConfirmed = errors.New("nothing was changed: not confirmed")
