@@ -39,11 +39,7 @@ executor goes on undisturbed.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			home, err := enroll.OpenHome(a.getenv)
-			if err != nil {
-				return err
-			}
-			record, err := home.Choose(device)
+			home, record, err := a.chosen(device)
 			if err != nil {
 				return err
 			}

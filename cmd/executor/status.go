@@ -46,11 +46,7 @@ to do about it. Works without a network and without a running executor.`,
 		Example: "  sema device status --watch",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			home, err := enroll.OpenHome(a.getenv)
-			if err != nil {
-				return err
-			}
-			record, err := home.Choose(device)
+			_, record, err := a.chosen(device)
 			if err != nil {
 				return err
 			}

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/sema-agent/device-executor/enroll"
 )
 
 func newUnenroll(a *app) *cobra.Command {
@@ -26,11 +24,7 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 		Example: "  sema device unenroll --device dev_01J8ZQ4T9X0000000000000000 --yes",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			home, err := enroll.OpenHome(a.getenv)
-			if err != nil {
-				return err
-			}
-			record, err := home.Choose(device)
+			home, record, err := a.chosen(device)
 			if err != nil {
 				return err
 			}
