@@ -15,16 +15,23 @@ import (
 // must be empty. player is a program that calls [PlayIfAsked].
 func Real(ctx context.Context, s Schedule, dir, player string) (*Report, error) {
 	g := &reality{dir: dir, player: player}
-	for _, d := range []string{g.folder(), g.starts(), g.device()} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, fmt.Errorf("real ground: %w", err)
-		}
+	if err := g.make(); err != nil {
+		return nil, err
 	}
 	return newWorld(ctx, s, func(*judge) ground { return g }).play(), nil
 }
 
 // reality is the ground of real time.
 type reality struct{ dir, player string }
+
+func (g *reality) make() error {
+	for _, d := range []string{g.folder(), g.starts(), g.device()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("real ground: %w", err)
+		}
+	}
+	return nil
+}
 
 func (g *reality) folder() string { return filepath.Join(g.dir, "workspace") }
 func (g *reality) starts() string { return filepath.Join(g.dir, "starts") }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -69,7 +70,13 @@ type World struct {
 	begin  time.Time
 	ctx    context.Context
 	random *rand.ChaCha8
-	calls  sync.WaitGroup
+	// How the executor reaches the server: the network in memory, unless changed.
+	listener net.Listener
+	change   func(*executor.Config)
+	// longest is how long the server may hold an instruction: the longest timeout, its
+	// grace, and a slow consumer.
+	longest time.Duration
+	calls   sync.WaitGroup
 
 	mu     sync.Mutex
 	faults faults
@@ -105,7 +112,9 @@ func newWorld(ctx context.Context, s Schedule, newGround func(*judge) ground) *W
 	if b.total == 0 {
 		b.total = outbox.DefaultTotalBytes
 	}
-	w := &World{s: s, judge: newJudge(b), net: newNetwork(s.Seed), begin: time.Now(), ctx: ctx}
+	w := &World{s: s, judge: newJudge(b), net: newNetwork(s.Seed), begin: time.Now(), ctx: ctx,
+		change: func(*executor.Config) {}, longest: 5 * time.Minute}
+	w.listener = w.net
 	var seed [32]byte
 	for i := range 8 {
 		seed[i] = byte(s.Seed >> (8 * i))
@@ -130,19 +139,26 @@ func newWorld(ctx context.Context, s Schedule, newGround func(*judge) ground) *W
 
 // play runs the schedule to its end and some way beyond, when all is calm.
 func (w *World) play() *Report {
-	var served sync.WaitGroup
-	served.Go(func() { _ = w.server.Serve(w.net) })
-	w.start()
-	for _, e := range w.s.Events {
-		time.Sleep(time.Until(w.begin.Add(e.At)))
-		w.judge.Note("event %s", e.Do)
-		w.apply(e)
-		w.ground.settle()
-		w.judge.look()
-		if w.hasEnded() {
-			break
+	return w.playWith(func() {
+		for _, e := range w.s.Events {
+			time.Sleep(time.Until(w.begin.Add(e.At)))
+			w.judge.Note("event %s", e.Do)
+			w.apply(e)
+			w.ground.settle()
+			w.judge.look()
+			if w.hasEnded() {
+				break
+			}
 		}
-	}
+	})
+}
+
+// playWith is play with something else in the schedule's place.
+func (w *World) playWith(act func()) *Report {
+	var served sync.WaitGroup
+	served.Go(func() { _ = w.server.Serve(w.listener) })
+	w.start()
+	act()
 	w.calm()
 	if err := w.server.Close(); err != nil {
 		w.judge.Fail("close the server: %v", err)
@@ -200,6 +216,7 @@ func (w *World) start() {
 		OnState: func(s link.State) { w.judge.Note("state %s %s", s.Phase, s.Cause) },
 	}
 	w.ground.executor(&c)
+	w.change(&c)
 	x := executor.New(c)
 	ended := make(chan error, 1)
 	go func() { ended <- x.Run(w.ctx) }()
@@ -353,7 +370,7 @@ func (w *World) dispatch(ask *Ask, n int, calm bool) {
 				}
 			})
 		}
-		limitOfCall := time.NewTimer(w.patience())
+		limitOfCall := time.NewTimer(w.longest)
 		defer limitOfCall.Stop()
 		select {
 		case <-call.Done():
@@ -370,10 +387,6 @@ func (w *World) dispatch(ask *Ask, n int, calm bool) {
 		w.judge.settled(call.ID(), how, h, w.ground.written)
 	})
 }
-
-// patience is how long a server may hold an instruction: the longest timeout, its
-// grace, and a slow consumer.
-func (w *World) patience() time.Duration { return 5 * time.Minute }
 
 // wholesome is the work that must succeed once all is calm.
 func wholesome(seed uint64) []*Ask {
