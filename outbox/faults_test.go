@@ -4,8 +4,12 @@ package outbox_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sema-agent/device-executor/internal/fault"
+	"github.com/sema-agent/device-executor/outbox"
+	"github.com/sema-agent/device-executor/wire"
 )
 
 // TestBrokenOutboxesAreCaught shows that the schedule test can fail.
@@ -35,4 +39,20 @@ func TestBrokenOutboxesAreCaught(t *testing.T) {
 			t.Error("200 seeds ran clean")
 		})
 	}
+}
+
+// What is never given up is held for ever, which TestResultGoesAgainBoundedly sees.
+func TestAnOutboxThatNeverGivesUpIsCaught(t *testing.T) {
+	defer fault.Set("outbox: never give up")()
+	synctest.Test(t, func(t *testing.T) {
+		o := outbox.New(outbox.Config{})
+		o.Resume("1", nil, nil)
+		o.Open("a").Finish(wire.VoidOutcome{})
+		drain(t, o)
+		time.Sleep(time.Hour)
+		o.Tick(time.Now())
+		if o.Unacked() != 1 {
+			t.Error("it was given up")
+		}
+	})
 }
