@@ -167,27 +167,38 @@ func (c *Case) declares(k wire.Kind) bool {
 
 // active waits until instructions may be dispatched.
 func (c *Case) active() {
-	c.wait("the executor is active", func(s refserver.DeviceState) bool { return s.Active })
+	c.wait("the executor is active", true, func(s refserver.DeviceState) bool { return s.Active })
 }
 
 // again waits until the executor is active on a later connection than the n-th.
 func (c *Case) again(n int) {
-	c.wait("the executor is active on a new connection", func(s refserver.DeviceState) bool {
+	c.wait("the executor is active on a new connection", true, func(s refserver.DeviceState) bool {
 		return s.Active && s.Connections > n
 	})
 }
 
 // gone waits until the server sees the connection closed.
 func (c *Case) gone() {
-	c.wait("the connection is closed", func(s refserver.DeviceState) bool { return !s.Connected })
+	c.wait("the connection is closed", false, func(s refserver.DeviceState) bool { return !s.Connected })
 }
 
-func (c *Case) wait(what string, holds func(refserver.DeviceState) bool) {
+// wait waits for the executor to come into a state; for one that only a living
+// process can come into, not longer than the process lives.
+func (c *Case) wait(what string, living bool, holds func(refserver.DeviceState) bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
+	if living {
+		go func() {
+			select {
+			case <-c.exec.done:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
 	if err := c.server.WaitFor(ctx, c.device, holds); err != nil {
 		state := "it runs"
-		if c.exec != nil && c.exec.ended() {
+		if c.exec.ended() {
 			state = fmt.Sprintf("it ended with code %d", c.exec.code())
 		}
 		c.stop("not within %v: %s (%s)", patience, what, state)

@@ -1,0 +1,328 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+)
+
+// build makes a program of this module, once per test binary.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[pkg]; path != "" {
+		return path
+	}
+	path := filepath.Join(built.dir, filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", path, pkg)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, out)
+	}
+	built.paths[pkg] = path
+	return path
+}
+
+var built = struct {
+	sync.Mutex
+	dir   string
+	paths map[string]string
+}{paths: map[string]string{}}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "conformance-build-")
+	if err != nil {
+		panic(err)
+	}
+	built.dir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func oursConfig(t *testing.T) Config {
+	enroll, serve := Ours(build(t, "../cmd/executor"))
+	return Config{Enroll: enroll, Serve: serve, Parallel: 12}
+}
+
+func minimalConfig(t *testing.T) Config {
+	path := quote(build(t, "./testdata/minimal"))
+	return Config{Parallel: 12,
+		Enroll: path + " enroll {server} {home} {workspace} {credential}", Serve: path + " serve {home}"}
+}
+
+// judged runs the suite and fails the test with each failed row.
+func judged(t *testing.T, cfg Config) []Result {
+	t.Helper()
+	start := time.Now()
+	results, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Verdict == Fail {
+			var b bytes.Buffer
+			_ = WriteRow(&b, r)
+			t.Error(b.String())
+		}
+	}
+	n := Count(results)
+	t.Logf("%d passed, %d failed, %d not applicable, in %v", n[Pass], n[Fail], n[NotApplicable], time.Since(start))
+	return results
+}
+
+func TestThisExecutorKeepsEveryPromise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	for _, r := range judged(t, oursConfig(t)) {
+		if r.Verdict == NotApplicable && canLook {
+			t.Errorf("%s is not applicable to an executor that declares everything: %v", r.Row.ID, r.Findings)
+		}
+	}
+}
+
+func TestAMinimalExecutorIsJudgedByWhatItDeclares(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	for _, r := range judged(t, minimalConfig(t)) {
+		if (r.Verdict == NotApplicable) != (len(r.Row.Needs) > 0) && canLook {
+			t.Errorf("%s: %s, though it needs %v: %v", r.Row.ID, r.Verdict, r.Row.Needs, r.Findings)
+		}
+	}
+}
+
+func TestAnExecutorThatNeverConnectsFailsWithItsOwnWords(t *testing.T) {
+	t.Parallel()
+	cfg := oursConfig(t)
+	cfg.Only = []string{"exec-output"}
+	cfg.Serve = "sh -c 'echo broken executor >&2; exit 7'"
+	results, err := Run(t.Context(), cfg)
+	if err != nil || len(results) != 1 {
+		t.Fatalf("%v, %v", results, err)
+	}
+	r := results[0]
+	if r.Verdict != Fail || len(r.Findings) == 0 || !strings.Contains(r.Findings[0], "code 7") {
+		t.Errorf("%s: %v", r.Verdict, r.Findings)
+	}
+	if !slices.Contains(r.Output, "broken executor") {
+		t.Errorf("what it printed is not told: %v", r.Output)
+	}
+}
+
+func TestAFailedRowShowsTheFramesAndNoContent(t *testing.T) {
+	t.Parallel()
+	cfg := minimalConfig(t)
+	base := t.TempDir()
+	row := Row{ID: "x", Section: "§0", Promise: "cannot be kept", run: func(c *Case) {
+		c.begin(refserver.Config{})
+		c.exited(c.do(run("echo secret-content; exit 3")), 4)
+	}}
+	r := runRow(t.Context(), &cfg, row, realDir(t, base))
+	var b bytes.Buffer
+	if err := WriteRow(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"FAIL", "§0", "expected exit code 4", "hello", "generationAck", "chunk", "result", "resultAck", "seq=0", "gen=1"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, &b)
+		}
+	}
+	if strings.Contains(strings.Join(r.Frames, "\n"), "secret-content") {
+		t.Errorf("the frames show content:\n%s", &b)
+	}
+	if _, err := os.Stat(filepath.Join(base, "x", "work")); err != nil {
+		t.Errorf("the folder of a failed row is gone: %v", err)
+	}
+}
+
+func realDir(t *testing.T, dir string) string {
+	t.Helper()
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return real
+}
+
+func TestARowThatPanicsFailsAlone(t *testing.T) {
+	t.Parallel()
+	cfg := minimalConfig(t)
+	row := Row{ID: "x", run: func(*Case) { var m map[string]int; m["x"]++ }}
+	if r := runRow(t.Context(), &cfg, row, realDir(t, t.TempDir())); r.Verdict != Fail {
+		t.Errorf("%s: %v", r.Verdict, r.Findings)
+	}
+}
+
+func TestRowsAreNamedOnceAndPlacedInTheGuide(t *testing.T) {
+	seen := map[string]bool{}
+	all := ""
+	for _, r := range Rows() {
+		if r.ID == "" || seen[r.ID] || r.Promise == "" || r.run == nil {
+			t.Errorf("row %q: no id, one used before, no promise or nothing to run", r.ID)
+		}
+		if !regexp.MustCompile(`^(§|R\d|intro)`).MatchString(r.Section) {
+			t.Errorf("%s: section %q is none of the guide", r.ID, r.Section)
+		}
+		seen[r.ID] = true
+		all += " " + r.Section + ","
+	}
+	for _, rule := range []string{"R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15",
+		"§1.1", "§1.2", "§1.3", "§1.4", "§1.5", "§1.6", "§2.1", "§2.2", "§2.4", "§3.1", "§3.2", "§3.3", "§3.4", "§3.5", "§3.6",
+		"§4", "§5.0", "§5.3", "§5.4", "§6.1", "§6.2", "§6.3", "§6.4", "§6.5", "§6.6", "§6.7", "§6.8", "§6.9", "§6.10", "§7", "§8"} {
+		if !strings.Contains(all, " "+rule+",") {
+			t.Errorf("no row judges %s", rule)
+		}
+	}
+}
+
+func TestSelectTakesIDsAndPrefixes(t *testing.T) {
+	rows, err := Select([]string{"R11-*", "exec-cwd"})
+	if err != nil || len(rows) < 5 || rows[0].ID != "exec-cwd" {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+	if _, err := Select([]string{"R11-*", "nothing"}); !errors.Is(err, ErrNoSuchRow) {
+		t.Errorf("an unknown row: %v", err)
+	}
+	if rows, err := Select(nil); err != nil || len(rows) != len(Rows()) {
+		t.Errorf("without a choice: %d rows, %v", len(rows), err)
+	}
+}
+
+func TestReportsCanBeReadByMachines(t *testing.T) {
+	results := []Result{
+		{Row: Row{ID: "a", Section: "§1", Promise: "p <&>"}, Verdict: Pass, Took: time.Second},
+		{Row: Row{ID: "b", Section: "§2", Promise: "q"}, Verdict: Fail, Findings: []string{"wrong \x1b[31m"}, Frames: []string{"→ hello"}},
+		{Row: Row{ID: "c", Section: "§3", Promise: "r"}, Verdict: NotApplicable, Findings: []string{"not declared"}},
+	}
+	var b bytes.Buffer
+	if err := WriteJSON(&b, results); err != nil {
+		t.Fatal(err)
+	}
+	var j struct {
+		Passed, Failed, NotApplicable int
+		Rows                          []struct{ ID, Section, Promise, Verdict string }
+	}
+	if err := json.Unmarshal(b.Bytes(), &j); err != nil || j.Passed != 1 || j.Failed != 1 || j.NotApplicable != 1 || j.Rows[2].Verdict != "not applicable" {
+		t.Errorf("%+v, %v", j, err)
+	}
+	b.Reset()
+	if err := WriteJUnit(&b, results, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	var x struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Skipped  int `xml:"skipped,attr"`
+		Cases    []struct {
+			Name    string    `xml:"name,attr"`
+			Failure *struct{} `xml:"failure"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(b.Bytes(), &x); err != nil || x.Tests != 3 || x.Failures != 1 || x.Skipped != 1 ||
+		x.Cases[0].Failure != nil || x.Cases[1].Failure == nil || x.Cases[2].Skipped == nil || x.Cases[0].Name != "a: p <&>" {
+		t.Errorf("%+v, %v\n%s", x, err, &b)
+	}
+}
+
+// variants reads the list of broken executors: fault → row, or "package NAME".
+func variants(t *testing.T) map[string]string {
+	t.Helper()
+	f, err := os.Open("testdata/variants.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list := map[string]string{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if line := s.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			fault, row, ok := strings.Cut(line, " | ")
+			if !ok || list[fault] != "" {
+				t.Errorf("%q is no variant, or one that was there before", line)
+			}
+			list[fault] = row
+		}
+	}
+	return list
+}
+
+func TestEveryFaultIsCaughtSomewhereByName(t *testing.T) {
+	list := variants(t)
+	asked := map[string]bool{}
+	literal := regexp.MustCompile(`fault\.On\("([^"]+)"\)`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, m := range literal.FindAllStringSubmatch(string(b), -1) {
+			asked[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byRows := 0
+	for fault := range asked {
+		row := list[fault]
+		if pkg, ok := strings.CutPrefix(row, "package "); ok {
+			tests, err := filepath.Glob(filepath.Join("..", pkg, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(tests, func(path string) bool {
+				b, err := os.ReadFile(path)
+				return err == nil && strings.Contains(string(b), `"`+fault+`"`)
+			}) {
+				t.Errorf("no test of %s puts %q in force", pkg, fault)
+			}
+			continue
+		}
+		byRows++
+		if _, err := Select([]string{row}); err != nil || row == "" {
+			t.Errorf("fault %q: row %q: %v", fault, row, err)
+		}
+	}
+	for fault := range list {
+		if !asked[fault] {
+			t.Errorf("nothing asks for the fault %q", fault)
+		}
+	}
+	if byRows < 40 {
+		t.Errorf("only %d broken executors are caught by rows", byRows)
+	}
+}
+
+// A suite that is told to stop does so, and leaves no process behind.
+func TestAnEndedContextEndsTheSuite(t *testing.T) {
+	t.Parallel()
+	cfg := minimalConfig(t)
+	cfg.Only = []string{"backoff"}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	start := time.Now()
+	results, err := Run(ctx, cfg)
+	if err != nil || results[0].Verdict != Fail || time.Since(start) > 15*time.Second {
+		t.Errorf("%v after %v, %v", results, time.Since(start), err)
+	}
+}
