@@ -32,9 +32,9 @@ func TestKilledInTheMiddleOfAWrite(t *testing.T) {
 
 func killInTheMiddle(t *testing.T, named bool) {
 	size := 8 << 20
-	again := 20
+	again := 10
 	if os.Getenv("SEMA_TORTURE_ROUNDS") != "" {
-		size, again = 64<<20, rounds(t, 1)*4
+		size, again = 64<<20, rounds(t, 1)*2
 	}
 	dir, workspace := workspaceOf(t)
 	h := newHost(t, refserver.Config{Takeover: refserver.TakeoverAny, MaxInflight: 4}, workspace)
