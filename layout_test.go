@@ -49,6 +49,8 @@ var leaves = map[string][]string{
 	"internal/files/posix": {"internal/fault", "wire"},
 	"internal/loginenv":    {},
 	"internal/caplog":      {},
+	"internal/rules":       {},
+	"internal/rules/check": {"internal/rules"},
 	"scripts/deb":          {},
 	"internal/logind":      {},
 }
