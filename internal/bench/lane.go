@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ func startLane(ctx context.Context) (*lane, error) {
 	}
 	l := &lane{server: refserver.New(refserver.Config{})}
 	public := key.Public()
-	l.device = l.server.AddDevice(refserver.DeviceRecord{Identity: "bench", PublicKey: ed25519.PublicKey(public[:]), OS: "linux", WorkspaceRoot: "/"})
+	l.device = l.server.AddDevice(refserver.DeviceRecord{Identity: "bench", PublicKey: ed25519.PublicKey(public[:]), OS: runtime.GOOS, WorkspaceRoot: "/"})
 	l.all.Go(func() { _ = l.server.Serve(listener) }) // ends with Close
 	address, err := enroll.ParseServer("http://"+listener.Addr().String(), false)
 	if err != nil {
@@ -53,7 +54,7 @@ func startLane(ctx context.Context) (*lane, error) {
 		return nil, errors.Join(err, l.stop())
 	}
 	l.x = executor.New(executor.Config{DeviceID: l.device, Key: key, WorkspaceRoot: "/", Network: network, Env: os.Environ(),
-		Platform: wire.Platform{OS: "linux", Arch: "bench", ExecutorVersion: "bench"}})
+		Platform: wire.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH, ExecutorVersion: "bench"}})
 	l.all.Go(func() { l.err = l.x.Run(ctx) })
 	limit, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
