@@ -250,6 +250,8 @@ func TestThePathIsJoinedToTheServersOwn(t *testing.T) {
 		{"/", "/v1/device/ws", "/v1/device/ws"},
 		{"/sema", "/v1/device/ws", "/sema/v1/device/ws"},
 		{"/sema/", "/ws?lane=2", "/sema/ws?lane=2"},
+		{"/a%2Fb/", "/v1/device/ws", "/a%2Fb/v1/device/ws"},
+		{"/a%20b", "/lane%2F1", "/a%20b/lane%2F1"},
 	} {
 		d := link.Dialer{Server: parse(t, server.URL+c.server)}
 		_, err := d.DialPath(t.Context(), c.path)

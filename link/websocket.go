@@ -96,8 +96,10 @@ func (d *Dialer) target(path string) (string, error) {
 		return "", fmt.Errorf("connect to %s: %q is not a path on this server", d.Server.Redacted(), path)
 	}
 	u := *d.Server
+	// In both spellings, so that what is escaped in either part stays as it is.
+	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + ref.EscapedPath()
 	u.Path = strings.TrimRight(u.Path, "/") + ref.Path
-	u.RawPath, u.RawQuery, u.Fragment = "", ref.RawQuery, ""
+	u.RawQuery, u.Fragment = ref.RawQuery, ""
 	switch u.Scheme {
 	case "http":
 		u.Scheme = "ws"
