@@ -179,8 +179,12 @@ func (c *Client) insist(ctx context.Context, attempt func() error) (lost bool, e
 		if again.after == 0 {
 			wait, backoff = backoff, 2*backoff
 		}
-		if again.lost {
+		var silent *UnreachableError
+		switch {
+		case errors.As(err, &silent):
 			why = "no answer from the server"
+		case again.lost:
+			why = "the server failed"
 		}
 		if fault.On("enroll: retry-after is not waited out") {
 			wait = leastWait / 10

@@ -166,6 +166,25 @@ func TestRateLimitsAreWaitedOutAndCapped(t *testing.T) {
 	})
 }
 
+func TestWaitingSaysWhatTheServerDid(t *testing.T) {
+	for want, lose := range map[string]func(*scripted){
+		"too many enrollment attempts": func(s *scripted) { s.answers[0] = limited("3") },
+		"the server failed":            func(s *scripted) { s.answers[0] = said{Status: 503, Body: "busy"} },
+		"no answer from the server":    func(s *scripted) { s.errs = map[int]error{0: &net.OpError{Op: "read", Err: syscall.ECONNRESET}} },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			wire := &scripted{answers: []said{good["register"], good["register"]}}
+			lose(wire)
+			client := newClient(wire)
+			var got string
+			client.Waiting = func(why string, _ time.Duration) { got = why }
+			if _, _, err := client.Register(t.Context(), theServer(t), credential(t), registration(t)); err != nil || got != want {
+				t.Errorf("waits because of %q, want %q (%v)", got, want, err)
+			}
+		})
+	}
+}
+
 func TestALostAnswerIsAskedForAgainWithTheSameTokenAndKey(t *testing.T) {
 	lost := map[string]func(*scripted){
 		"no answer in 15 s": func(s *scripted) { s.hang = map[int]bool{0: true} },
