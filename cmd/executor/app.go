@@ -42,6 +42,7 @@ func run(args []string, a *app) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	strictly(root)
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitOK
@@ -80,6 +81,37 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(device, newVersion(a), newMan())
 	root.AddCommand(newTopics()...)
 	return root
+}
+
+// strictly makes the commands that cobra adds refuse words that mean nothing to
+// them, as all others do, instead of answering with a page of help and success.
+// They write to where root writes when this is called.
+func strictly(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "completion":
+			c.Args, c.RunE = noArgs, showHelp
+			for _, shell := range c.Commands() {
+				shell.Args = noArgs
+			}
+		case "help":
+			show := c.Run
+			c.Run = nil
+			c.RunE = func(c *cobra.Command, args []string) error {
+				topic, rest, err := c.Root().Find(args)
+				if err != nil {
+					return exitWith(exitUsage, err)
+				}
+				if len(rest) > 0 {
+					return noArgs(topic, rest)
+				}
+				show(c, args)
+				return nil
+			}
+		}
+	}
 }
 
 func showHelp(c *cobra.Command, _ []string) error { return c.Help() }

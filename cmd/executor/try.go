@@ -45,6 +45,8 @@ is the exit code. Several words are joined by spaces, as ssh does.
 command. Relative paths are taken from the workspace. Nothing of the trial
 itself is left behind.
 
+--verbose shows frames to the device as -> and frames from it as <-.
+
 Exit codes: the command's; 130 when interrupted; 1 when an instruction failed
 or was never answered.`,
 		Example: "  sema device try -- 'go version && uname -s'\n" +
@@ -54,7 +56,7 @@ or was never answered.`,
 			if len(args) == 0 && len(f.put)+len(f.get)+len(f.list) == 0 {
 				return usagef("say what to try, for example: sema device try -- 'uname -a'")
 			}
-			if f.timeout <= 0 {
+			if f.timeout < time.Millisecond {
 				return usagef("--timeout: %s is no time at all", f.timeout)
 			}
 			return a.try(c.Context(), f, strings.Join(args, " "))
@@ -276,7 +278,7 @@ func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content
 	}
 	switch o := settlement.Outcome.(type) {
 	case wire.Failure:
-		return nil, fmt.Errorf("%s: %s: %s", kind, o.Code, o.Message)
+		return nil, fmt.Errorf("%s: %s", o.Code, o.Message)
 	case wire.CancelledOutcome:
 		if ctx.Err() != nil {
 			return nil, exitWith(exitInterrupted, nil)

@@ -173,6 +173,13 @@ func TestTryRunsNothingButWhatWasTyped(t *testing.T) {
 	}
 }
 
+func TestATimeTooShortToBeSentIsRefused(t *testing.T) {
+	m := newMachine(t)
+	if got := m.try("--timeout", "1us", "--", "true"); got.code != exitUsage {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestAListingThatNobodyReadsEndsQuietly(t *testing.T) {
 	m := newMachine(t)
 	reader, writer, err := os.Pipe()

@@ -121,6 +121,20 @@ func everyCommand(c *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
+func TestWordsThatMeanNothingAreRefused(t *testing.T) {
+	m := newMachine(t)
+	for _, line := range []string{"nosuch", "help nosuch", "help device nosuch", "completion nosh", "completion bash more", "device key nosuch", "device list more", "version more"} {
+		if s := m.run(strings.Fields(line)...); s.code != exitUsage || s.stdout != "" || s.stderr == "" {
+			t.Errorf("sema %s: %+v", line, s)
+		}
+	}
+	for _, line := range []string{"help", "help device serve", "completion", "completion bash"} {
+		if s := m.run(strings.Fields(line)...); s.code != exitOK || s.stdout == "" || s.stderr != "" {
+			t.Errorf("sema %s: exit %d, %s", line, s.code, s.stderr)
+		}
+	}
+}
+
 func TestEveryCommandsHelpFitsAndHasAnExample(t *testing.T) {
 	m := newMachine(t)
 	everyCommand(newRoot(&app{getenv: func(string) string { return "" }}), func(c *cobra.Command) {
