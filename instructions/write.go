@@ -15,21 +15,21 @@ type landing struct {
 	needsExpect bool
 	// keepsOpen: the content is read again, so it is not flushed beforehand.
 	keepsOpen bool
-	draft     func(l *files.Layer, path string) (*files.Draft, error)
+	draft     func(*files.Layer, wire.WriteArgs) (*files.Draft, error)
 	place     func(context.Context, *files.Draft, wire.WriteArgs) (wire.Outcome, error)
 }
 
 var (
-	replaceFile = landing{draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	replaceFile = landing{draft: anyDraft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Replace(ctx))
 	}}
-	createFile = landing{draft: (*files.Layer).DraftNew, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	createFile = landing{draft: newDraft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Create(ctx))
 	}}
-	guardFile = landing{needsExpect: true, draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, a wire.WriteArgs) (wire.Outcome, error) {
+	guardFile = landing{needsExpect: true, draft: guardedDraft, place: func(ctx context.Context, d *files.Draft, a wire.WriteArgs) (wire.Outcome, error) {
 		return receipt(d.Guarded(ctx, *a.Expect))
 	}}
-	appendFile = landing{keepsOpen: true, draft: (*files.Layer).Draft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
+	appendFile = landing{keepsOpen: true, draft: anyDraft, place: func(ctx context.Context, d *files.Draft, _ wire.WriteArgs) (wire.Outcome, error) {
 		if fault.On("instructions: an append replaces") {
 			_, err := d.Replace(ctx)
 			return wire.VoidOutcome{}, err
@@ -37,6 +37,12 @@ var (
 		return wire.VoidOutcome{}, d.Append(ctx)
 	}}
 )
+
+func anyDraft(l *files.Layer, a wire.WriteArgs) (*files.Draft, error) { return l.Draft(a.Path) }
+func newDraft(l *files.Layer, a wire.WriteArgs) (*files.Draft, error) { return l.DraftNew(a.Path) }
+func guardedDraft(l *files.Layer, a wire.WriteArgs) (*files.Draft, error) {
+	return l.DraftGuarded(a.Path, *a.Expect)
+}
 
 func receipt(r files.Receipt, err error) (wire.Outcome, error) {
 	return wire.WriteOutcome{CanonicalPath: r.Path, Inode: r.FileID, Created: r.Created}, err
@@ -52,7 +58,7 @@ func writeWith(l *files.Layer, to landing) Handler {
 		if to.needsExpect && args.Expect == nil {
 			return wire.Failf(wire.CodeInvalid, "%s: %q: a guarded write must say what it expects", c.In.Kind, args.Path)
 		}
-		d, err := to.draft(l, args.Path)
+		d, err := to.draft(l, args)
 		if err != nil {
 			return fileFailed(ctx, c, err)
 		}

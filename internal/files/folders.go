@@ -155,6 +155,9 @@ func (l *Layer) temporary(op, prefix, suffix string, create func(dir int, name s
 	if err := l.admit(op, l.temp, dir.Path); err != nil {
 		return "", err
 	}
+	if err := tellable(op, l.temp, dir.Path); err != nil {
+		return "", err
+	}
 	for {
 		middle, err := l.randomName()
 		if err != nil {

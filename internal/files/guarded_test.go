@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -76,6 +77,49 @@ func TestGuardedVerdicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What does not hold is said as such also where nothing could be written anyway.
+func TestAMismatchIsToldBeforeAnythingElse(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	write(t, dir+"/f", "old", 0o644)
+	must(t, os.Mkdir(dir+"/folder", 0o755))
+	must(t, mkfifo(dir+"/fifo"))
+	must(t, os.Symlink("loop", dir+"/loop"))
+	must(t, os.Symlink("/proc/none", dir+"/away"))
+	for name, want := range map[string]struct {
+		path   string
+		expect files.Expect
+		code   wire.ErrorCode
+	}{
+		"a looping link not to follow":        {"/loop", files.Expect{CanonicalPath: dir + "/loop", NoFollow: true}, wire.CodePreconditionFailed},
+		"a looping link":                      {"/loop", files.Expect{CanonicalPath: dir + "/loop"}, wire.CodePreconditionFailed},
+		"a link to where no file can be made": {"/away", files.Expect{CanonicalPath: dir + "/away", NoFollow: true}, wire.CodePreconditionFailed},
+		"the same, expected elsewhere":        {"/away", files.Expect{CanonicalPath: dir + "/away"}, wire.CodePreconditionFailed},
+		"a folder that became a file":         {"/f/x", files.Expect{CanonicalPath: dir + "/f/x"}, wire.CodePreconditionFailed},
+		"an object that became a folder":      {"/folder", files.Expect{CanonicalPath: dir + "/folder", FileID: "1.2"}, wire.CodePreconditionFailed},
+		"an object that became a FIFO":        {"/fifo", files.Expect{CanonicalPath: dir + "/fifo", FileID: "1.2"}, wire.CodePreconditionFailed},
+		"a folder, exclusively":               {"/folder", files.Expect{CanonicalPath: dir + "/folder", Exclusive: true}, wire.CodeAlreadyExists},
+		"any object, but a folder":            {"/folder", files.Expect{CanonicalPath: dir + "/folder"}, wire.CodeIsDirectory},
+		"nothing where none can be made":      {"/proc/none", files.Expect{CanonicalPath: "/proc/none", FileID: "1.2"}, wire.CodePreconditionFailed},
+		"something where none can be made":    {"/proc/version", files.Expect{CanonicalPath: "/proc/version", Exclusive: true}, wire.CodeAlreadyExists},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := dir + want.path
+			if strings.HasPrefix(want.path, "/proc/") {
+				if path = want.path; runtime.GOOS != "linux" {
+					t.Skip("no such file system here")
+				}
+			}
+			d, err := l.DraftGuarded(path, want.expect)
+			if err == nil {
+				d.Discard()
+			}
+			wantCode(t, err, want.code)
+		})
+	}
+	wantContent(t, dir+"/f", "old")
+	wantNames(t, dir, "away", "f", "fifo", "folder", "loop")
 }
 
 func bare(id string) string { ino, _, _ := strings.Cut(id, "."); return ino }

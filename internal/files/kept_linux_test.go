@@ -427,3 +427,64 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 		}
 	}
 }
+
+// A link of /proc leads to an object, not to what its text names.
+func TestALinkOfProcIsNotTakenByItsText(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	held, err := os.Create(dir + "/gone")
+	must(t, err)
+	defer held.Close()
+	must(t, os.Remove(dir+"/gone"))
+	pipe, end, err := os.Pipe()
+	must(t, err)
+	defer pipe.Close()
+	defer end.Close()
+	there, err := os.Create(dir + "/there")
+	must(t, err)
+	defer there.Close()
+	descriptor := func(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+	must(t, os.Symlink(descriptor(held), dir+"/link"))
+	for name, s := range map[string]step{"replace": replace, "append": appendTo} {
+		for _, path := range []string{descriptor(held), dir + "/link"} {
+			if _, err := put(l, path, "new", s); err == nil {
+				t.Errorf("%s wrote to %s", name, path)
+			} else {
+				wantCode(t, err, wire.CodeNotFound)
+			}
+		}
+		_, err := put(l, descriptor(end), "new", s)
+		wantCode(t, err, wire.CodeInvalid)
+	}
+	mustPut(t, l, descriptor(there), "new", replace)
+	wantContent(t, dir+"/there", "new")
+	wantNames(t, dir, "link", "there")
+}
+
+// A receipt names the object really written, so what cannot be named is not
+// written.
+func TestNothingIsWrittenWhereTheReceiptCouldNotSayWhere(t *testing.T) {
+	dir := folder(t)
+	must(t, os.Mkdir(dir+"/bad\xff", 0o755))
+	must(t, os.Symlink("bad\xff", dir+"/link"))
+	must(t, os.Symlink("bad\xfe", dir+"/dangling"))
+	l := newLayer(t, files.Config{TempDir: dir + "/link"})
+	for _, path := range []string{"/link/f", "/link/made/f", "/dangling"} {
+		for name, s := range map[string]step{"replace": replace, "create": create} {
+			if path == "/dangling" && name == "create" {
+				continue
+			}
+			if _, err := put(l, dir+path, "new", s); err == nil {
+				t.Errorf("%s of %s", name, path)
+			} else if wantCode(t, err, wire.CodeUnknown); !strings.Contains(err.Error(), `\xf`) {
+				t.Errorf("%s of %s: %v", name, path, err)
+			}
+		}
+	}
+	_, err := l.TempDir("x")
+	wantCode(t, err, wire.CodeUnknown)
+	_, err = l.TempFile("x", "")
+	wantCode(t, err, wire.CodeUnknown)
+	mustPut(t, l, dir+"/link/log", "an append says nothing of where", appendTo)
+	wantNames(t, dir+"/link", "log")
+	wantNames(t, dir, "bad\xff", "dangling", "link")
+}

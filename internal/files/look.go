@@ -77,10 +77,16 @@ func (l *Layer) Canonical(p string) (string, error) {
 		return "", err
 	}
 	o.Close()
-	if !utf8.ValidString(real) {
-		return "", posix.Refuse(wire.CodeUnknown, op, p, "the real path %q is not UTF-8 and cannot be told", real)
+	return real, tellable(op, p, real)
+}
+
+// tellable refuses a real path that an answer cannot carry: in its place it would
+// name something else.
+func tellable(op, p, real string) error {
+	if utf8.ValidString(real) {
+		return nil
 	}
-	return real, nil
+	return posix.Refuse(wire.CodeUnknown, op, p, "the real path %q is not UTF-8 and cannot be told", real)
 }
 
 // Readlink reads one hop of a link, verbatim.

@@ -184,10 +184,7 @@ func (l *Layer) find(op, p string, keep bool) (*spot, error) {
 		if s.old == nil || s.old.Kind() != wire.FileSymlink || keep {
 			return s, nil
 		}
-		target, err := posix.Readlink(s.dir.FD, s.name)
-		if err == nil && !strings.HasPrefix(target, "/") {
-			target = s.dir.Join(target)
-		}
+		target, err := l.hop(s)
 		s.close()
 		if err != nil && err != unix.EINVAL { // EINVAL: no link any more
 			return nil, posix.Wrap(op, p, err)
@@ -197,6 +194,32 @@ func (l *Layer) find(op, p string, keep bool) (*spot, error) {
 		}
 	}
 	return nil, posix.Wrap(op, p, unix.ELOOP)
+}
+
+// hop is where the link of a spot leads. A link of /proc leads to an object, and
+// its text is only what the object was called: it may be gone, or be there under
+// that name in another mount namespace only.
+func (l *Layer) hop(s *spot) (string, error) {
+	target, err := posix.Readlink(s.dir.FD, s.name)
+	switch {
+	case err != nil:
+		return "", err
+	case !strings.HasPrefix(target, "/"):
+		target = s.dir.Join(target)
+	}
+	if !posix.LinksToObjects(s.dir.FD) {
+		return target, nil
+	}
+	o, err := posix.HoldFollowing(l.calls, s.dir.FD, s.name)
+	if err != nil {
+		return "", err
+	}
+	defer o.Close()
+	real, err := posix.RealPath(o.FD)
+	if os.IsNotExist(err) && o.Kind() == wire.FileOther {
+		err = posix.Refuse(wire.CodeInvalid, "follow the link", s.dir.Join(s.name), "%s without a name is at its end, not a regular file", o.What())
+	}
+	return real, err
 }
 
 // spotAt looks at one path, following no last link.

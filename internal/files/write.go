@@ -72,6 +72,32 @@ func (l *Layer) DraftNew(p string) (*Draft, error) {
 	return l.draft(p, clean, s)
 }
 
+// DraftGuarded opens a draft for Guarded. What does not hold already is found here,
+// also where this process could not write.
+func (l *Layer) DraftGuarded(p string, want Expect) (*Draft, error) {
+	clean, err := checkPath("guarded write", p)
+	if err != nil {
+		return nil, err
+	}
+	dir, name, err := l.expected(p, clean, want)
+	if err != nil {
+		return nil, err
+	}
+	s := &spot{dir: dir, name: name}
+	s.old, err = posix.Hold(l.calls, dir.FD, name)
+	if os.IsNotExist(err) {
+		s.old, err = nil, nil
+	}
+	if err == nil {
+		err = l.placer.Check(dir, name, s.old, objectOf(want))
+	}
+	if err != nil {
+		s.close()
+		return nil, posix.Wrap("guarded write", p, err)
+	}
+	return l.draft(p, clean, s)
+}
+
 func (l *Layer) draft(p, clean string, s *spot) (*Draft, error) {
 	stage, err := l.placer.Stage(s.dir, s.real(), s.old != nil)
 	if err != nil {
@@ -100,13 +126,23 @@ func (d *Draft) Discard() {
 // Replace puts the content at the path, in place of the file there or as a new
 // one; missing folders are made.
 func (d *Draft) Replace(ctx context.Context) (Receipt, error) {
-	return d.through(ctx, false, func(dir *posix.Dir, name string) (Receipt, error) { return d.stage.Replace(ctx, dir, name) })
+	return d.through(ctx, false, func(dir *posix.Dir, name string) (Receipt, error) {
+		if err := tellable("write", d.path, dir.Join(name)); err != nil {
+			return Receipt{}, err
+		}
+		return d.stage.Replace(ctx, dir, name)
+	})
 }
 
 // Create puts the content at the path if nothing is there, not even a dangling
 // link; missing folders are made.
 func (d *Draft) Create(ctx context.Context) (Receipt, error) {
-	return d.through(ctx, true, func(dir *posix.Dir, name string) (Receipt, error) { return d.stage.Create(ctx, dir, name) })
+	return d.through(ctx, true, func(dir *posix.Dir, name string) (Receipt, error) {
+		if err := tellable("create", d.path, dir.Join(name)); err != nil {
+			return Receipt{}, err
+		}
+		return d.stage.Create(ctx, dir, name)
+	})
 }
 
 // Append puts the content at the end of the file at the path; a missing file, and
@@ -152,18 +188,40 @@ func (d *Draft) through(ctx context.Context, keep bool, step func(*posix.Dir, st
 // Guarded puts the content at the path if what is there is what is expected,
 // checked and done in one step. No folder is made.
 func (d *Draft) Guarded(ctx context.Context, want Expect) (Receipt, error) {
+	dir, name, err := d.l.expected(d.path, d.clean, want)
+	if err != nil {
+		return Receipt{}, err
+	}
+	defer dir.Close()
+	return d.stage.Guarded(ctx, dir, name, objectOf(want))
+}
+
+// objectOf is what must be at the path itself.
+func objectOf(want Expect) place.Expect {
+	if fault.On("files: the expected object is not compared") {
+		want.FileID = ""
+	}
+	return place.Expect{FileID: want.FileID, Absent: want.Exclusive}
+}
+
+// expected holds a path to what a guarded write demands of it, the object there
+// aside, and opens the folder that is then the one meant.
+func (l *Layer) expected(p, clean string, want Expect) (dir *posix.Dir, name string, err error) {
 	const op = "guarded write"
-	failed := func(format string, args ...any) (Receipt, error) {
-		return Receipt{}, posix.Refuse(wire.CodePreconditionFailed, op, d.path, format, args...)
+	failed := func(format string, args ...any) (*posix.Dir, string, error) {
+		return nil, "", posix.Refuse(wire.CodePreconditionFailed, op, p, format, args...)
 	}
 	canonical, err := checkPath(op, want.CanonicalPath)
 	if err != nil || canonical != want.CanonicalPath || canonical == "/" {
 		return failed("expected a canonical path, got %q", want.CanonicalPath)
 	}
 	if want.NoFollow && !fault.On("files: noFollow is not heeded") {
-		s, err := d.l.find(op, d.clean, true)
-		if err != nil {
-			return Receipt{}, err
+		s, err := l.find(op, clean, true)
+		switch {
+		case unresolved(err):
+			return failed("the path leads nowhere (%v); expected %q", err, canonical)
+		case err != nil:
+			return nil, "", err
 		}
 		link := s.old != nil && s.old.Kind() == wire.FileSymlink
 		s.close()
@@ -171,9 +229,12 @@ func (d *Draft) Guarded(ctx context.Context, want Expect) (Receipt, error) {
 			return failed("its last component is a symbolic link; expected none")
 		}
 	}
-	s, err := d.l.find(op, d.clean, false)
-	if err != nil {
-		return Receipt{}, err
+	s, err := l.find(op, clean, false)
+	switch {
+	case unresolved(err):
+		return failed("the path leads nowhere (%v); expected %q", err, canonical)
+	case err != nil:
+		return nil, "", err
 	}
 	real, missing := s.real(), len(s.missing) > 0
 	s.close()
@@ -184,19 +245,20 @@ func (d *Draft) Guarded(ctx context.Context, want Expect) (Receipt, error) {
 		return failed("its folder does not exist")
 	}
 	parent, name := split(canonical)
-	dir, err := posix.OpenDirNoLinks(d.l.calls, parent)
-	if os.IsNotExist(err) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+	dir, err = posix.OpenDirNoLinks(l.calls, parent)
+	if os.IsNotExist(err) || unresolved(err) {
 		return failed("the folder %q is not canonical any more (%v)", parent, err)
 	}
 	if err != nil {
-		return Receipt{}, posix.Wrap(op, d.path, err)
+		return nil, "", posix.Wrap(op, p, err)
 	}
-	defer dir.Close()
-	if err := d.l.admit(op, d.path, dir.Join(name)); err != nil {
-		return Receipt{}, err
+	if err := l.admit(op, p, dir.Join(name)); err != nil {
+		dir.Close()
+		return nil, "", err
 	}
-	if fault.On("files: the expected object is not compared") {
-		want.FileID = ""
-	}
-	return d.stage.Guarded(ctx, dir, name, place.Expect{FileID: want.FileID, Absent: want.Exclusive})
+	return dir, name, nil
 }
+
+// unresolved reports whether a path has no end: a link that loops, or a folder
+// that is none.
+func unresolved(err error) bool { return errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) }

@@ -67,10 +67,13 @@ func (s *Stage) guardedOnce(dir *posix.Dir, name string, want Expect) (Receipt, 
 	if err != nil {
 		return Receipt{}, err
 	}
+	if old != nil {
+		defer old.Close()
+	}
+	if err := s.p.Check(dir, name, old, want); err != nil {
+		return Receipt{}, err
+	}
 	if old == nil {
-		if want.FileID != "" {
-			return failed("nothing is there; expected the object %s", want.FileID)
-		}
 		if err := s.Seal(); err != nil {
 			return Receipt{}, err
 		}
@@ -79,19 +82,6 @@ func (s *Stage) guardedOnce(dir *posix.Dir, name string, want Expect) (Receipt, 
 			return r, errAgain
 		}
 		return r, notSupported(err, dir.Join(name))
-	}
-	defer old.Close()
-	if want.Absent {
-		return Receipt{}, posix.Refuse(wire.CodeAlreadyExists, "guarded write", dir.Join(name), "there is already something at this path")
-	}
-	if err := replaceable(old, dir, name); err != nil {
-		if errors.Is(err, ErrLink) {
-			return failed("a symbolic link is there; expected a file at its canonical path")
-		}
-		return Receipt{}, err
-	}
-	if want.FileID != "" && !old.Is(s.p.calls, want.FileID) {
-		return failed("the object there is %s; expected %s", old.FileID(s.p.calls), want.FileID)
 	}
 	out, err := s.exchange(dir, name, old, old.FileID(s.p.calls), func(out *posix.Object) bool {
 		if want.FileID != "" {
@@ -110,6 +100,29 @@ func (s *Stage) guardedOnce(dir *posix.Dir, name string, want Expect) (Receipt, 
 	}
 	created := false
 	return s.receipt(dir, name, &created), nil
+}
+
+// Check says whether an object (nil: nothing) is what is expected at a name, and
+// one that this package replaces. It is a look, and no promise.
+func (p *Placer) Check(dir *posix.Dir, name string, old *posix.Object, want Expect) error {
+	failed := func(code wire.ErrorCode, format string, args ...any) error {
+		return posix.Refuse(code, "guarded write", dir.Join(name), format, args...)
+	}
+	switch {
+	case old == nil && want.FileID != "":
+		return failed(wire.CodePreconditionFailed, "nothing is there; expected the object %s", want.FileID)
+	case old == nil:
+		return nil
+	case want.Absent:
+		return failed(wire.CodeAlreadyExists, "there is already something at this path")
+	case want.FileID != "" && !old.Is(p.calls, want.FileID):
+		return failed(wire.CodePreconditionFailed, "%s is there, %s; expected the object %s", old.What(), old.FileID(p.calls), want.FileID)
+	}
+	err := replaceable(old, dir, name)
+	if errors.Is(err, ErrLink) {
+		return failed(wire.CodePreconditionFailed, "a symbolic link is there; expected a file at its canonical path")
+	}
+	return err
 }
 
 func notSupported(err error, path string) error {

@@ -94,6 +94,14 @@ func RealPath(fd int) (string, error) {
 	}
 }
 
+// LinksToObjects reports whether the links in a folder lead to an object itself
+// whatever their text says.
+func LinksToObjects(dir int) bool {
+	var fs unix.Statfs_t
+	_, err := retry(func() (int, error) { return 0, unix.Fstatfs(dir, &fs) })
+	return err == nil && fs.Type == unix.PROC_SUPER_MAGIC
+}
+
 // Reopen opens the object behind a handle for use.
 func Reopen(c Calls, fd int, flags int) (int, error) { return c.Open(CWD, procPath(fd), flags, 0) }
 
