@@ -264,9 +264,9 @@ func TestNothingOutlivesItsInstruction(t *testing.T) {
 	t.Run("kill -9", func(t *testing.T) {
 		besides(t)
 		h, start := newTarget(t)
+		x := start()
+		activate(t, h.Server, h.device)
 		for range again {
-			x := start()
-			activate(t, h.Server, h.device)
 			victims := gather(t, h)
 			connections := h.State(h.device).Connections
 			if err := x.Kill(); err != nil {
@@ -275,7 +275,7 @@ func TestNothingOutlivesItsInstruction(t *testing.T) {
 			if _, err := x.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			next := start()
+			x = start()
 			err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
 			if err != nil {
 				t.Fatal(err)
@@ -284,8 +284,6 @@ func TestNothingOutlivesItsInstruction(t *testing.T) {
 				v.gone(t, "next start")
 				v.settled(t, wire.CodeOutcomeUnknown)
 			}
-			_ = next.Kill()
-			_, _ = next.Wait()
 		}
 	})
 }
