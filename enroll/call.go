@@ -110,7 +110,6 @@ func layerOf(err error) Layer {
 		dns     *net.DNSError
 		op      *net.OpError
 		cert    *tls.CertificateVerificationError
-		record  tls.RecordHeaderError
 		alert   tls.AlertError
 		unknown x509.UnknownAuthorityError
 		name    x509.HostnameError
@@ -121,13 +120,19 @@ func layerOf(err error) Layer {
 		return LayerProxy
 	case errors.As(err, &dns):
 		return LayerDNS
-	case errors.As(err, &cert), errors.As(err, &record), errors.As(err, &alert), errors.As(err, &unknown),
-		errors.As(err, &name), errors.As(err, &invalid), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.As(err, &cert), errors.As(err, &alert), errors.As(err, &unknown),
+		errors.As(err, &name), errors.As(err, &invalid), notTLS(err):
 		return LayerTLS
 	case errors.As(err, &op) && op.Op == "dial":
 		return LayerConnect
 	}
 	return LayerHTTP
+}
+
+// notTLS reports that something else than TLS answered.
+func notTLS(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
 }
 
 // plain takes off what the error around it says already, method and address,

@@ -218,11 +218,19 @@ func (e *UnreachableError) Error() string {
 		LayerTLS:     "the server's certificate is not accepted",
 		LayerHTTP:    "the server gave no complete answer",
 	}[e.Layer]
+	if e.plaintext() {
+		what = "the server does not speak TLS there"
+	}
 	return fmt.Sprintf("%s: %s (%s): %v", e.Doing, what, e.URL, e.Err)
 }
 
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// plaintext reports that what answered a TLS handshake was something else.
+func (e *UnreachableError) plaintext() bool {
+	return e.Layer == LayerTLS && notTLS(e.Err)
+}
 
 // Advice says what a person can do.
 func (e *UnreachableError) Advice() string {
@@ -232,6 +240,9 @@ func (e *UnreachableError) Advice() string {
 	case LayerProxy:
 		return "Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
 	case LayerTLS:
+		if e.plaintext() {
+			return "Check the port in --server. On this machine itself a server may want http:// instead."
+		}
 		return "If the server's certificate comes from your organization, name its CA file in SSL_CERT_FILE. Check this machine's clock, too."
 	case LayerConnect:
 		return "Check that the address and port are right, that the server is up, and whether a proxy is needed (HTTPS_PROXY)."

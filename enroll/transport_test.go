@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -226,6 +227,31 @@ func TestAWrongPortAndAPlainServerNameTheirLayer(t *testing.T) {
 			continue
 		}
 		forPeople(t, err)
+	}
+}
+
+func TestAServerWithoutTLSIsNotBlamedForItsCertificate(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // until l is closed
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("220 mail.example ESMTP\r\n"))
+			_ = c.Close()
+		}
+	}()
+	plainServer := newSite(t, (*httptest.Server).Start, api)
+	for _, url := range []string{"https://" + l.Addr().String(), strings.Replace(plainServer.URL, "http:", "https:", 1)} {
+		_, err := realClient(t, nil).Discover(t.Context(), at(t, url))
+		if text := fmt.Sprint(err, enroll.Advice(err)); !strings.Contains(text, "does not speak TLS") || strings.Contains(text, "certificate") {
+			t.Errorf("%s: %s", url, text)
+		}
 	}
 }
 
