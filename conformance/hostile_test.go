@@ -365,7 +365,7 @@ func garbageAfterHello(c *Case) {
 	c.open(refserver.Config{})
 	c.enroll()
 	garbage := []string{"", "null", "[]", "not json", `{"t":"helloAck"}`, `{"t":"helloAck","ok":true,"gen":"01","heartbeatIntervalMs":1,"maxInflight":1,"pendingInstructions":[],"chunkWatermarks":{}}`,
-		`{"t":"helloReject","code":"no such code"}`, "\xff\xff", `{"t":"helloAck","ok":true,"gen":"1","heartbeatIntervalMs":-5,"maxInflight":-5,"pendingInstructions":[],"chunkWatermarks":{}}`}
+		`{"t":"helloReject","code":"no such code"}`, "\xff\xff", `{"t":"helloAck","ok":true,"gen":"1","heartbeatIntervalMs":0,"maxInflight":0,"pendingInstructions":[],"chunkWatermarks":{}}`}
 	var next atomic.Int64
 	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
 		if _, ok := f.(*wire.HelloAck); !ok {
@@ -385,7 +385,6 @@ func absurdHelloAck(c *Case) {
 	c.tolerate(refserver.UnknownIns, refserver.HeartbeatInflight)
 	c.attack(refserver.Config{})
 	for _, numbers := range []string{
-		`"heartbeatIntervalMs":0,"maxInflight":0`,
 		`"heartbeatIntervalMs":1,"maxInflight":9007199254740991`, `"heartbeatIntervalMs":9007199254740991,"maxInflight":1`,
 	} {
 		c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
@@ -393,7 +392,7 @@ func absurdHelloAck(c *Case) {
 			if !ok {
 				return refserver.Action{}
 			}
-			return refserver.Action{Replace: []byte(fmt.Sprintf(`{"t":"helloAck","ok":true,"gen":%q,%s,"pendingInstructions":[],"chunkWatermarks":{"ins_x":-7,"ins_y":9007199254740991}}`, ack.Gen, numbers))}
+			return refserver.Action{Replace: []byte(fmt.Sprintf(`{"t":"helloAck","ok":true,"gen":%q,%s,"pendingInstructions":[],"chunkWatermarks":{"ins_x":-1,"ins_y":9007199254740991}}`, ack.Gen, numbers))}
 		}})
 		c.drop()
 		c.exited(c.do(run("sleep 1; exit 7")), 7)
@@ -409,7 +408,8 @@ func absurdHelloAck(c *Case) {
 func pendingFlood(c *Case) {
 	c.attack(refserver.Config{})
 	var ids []string
-	for n := range 20_000 {
+	const many = 5000
+	for n := range many {
 		ids = append(ids, `"`+id(n)+`"`)
 	}
 	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
@@ -421,6 +421,9 @@ func pendingFlood(c *Case) {
 	}})
 	c.drop()
 	c.server.SetFaults(refserver.Faults{})
+	// Results that nobody acknowledges are held up to a bound, the oldest go first.
+	// So whatever comes while the flood is answered may be given up with it.
+	c.resultsOf(many - 1)
 	c.healthy(false)
 	for _, m := range c.trace.messages(fromDevice(wire.TypeResult)) {
 		c.expect(m.Kind == "target_unavailable" || m.Kind == "exec", "an id that never came was answered %s", m.Kind)
