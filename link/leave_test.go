@@ -288,6 +288,23 @@ func TestSuspendIsObeyedInEveryPhase(t *testing.T) {
 			<-done
 		})
 	})
+	t.Run("leaving", func(t *testing.T) {
+		simulate(t, options{}, func(t *testing.T, w *world) {
+			w.active()
+			call := w.exec()
+			w.link.Leave(wire.GoodbyeShutdown)
+			w.wait(time.Second)
+			w.link.Suspend(t.Context()) // announced, and the way out goes on until it comes
+			began := time.Now()
+			w.work.done(call.ID())
+			if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
+				t.Errorf("settled %+v", s)
+			}
+			if err := w.end(time.Minute); err != nil || time.Since(began) > 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+		})
+	})
 	t.Run("stopped", func(t *testing.T) {
 		simulate(t, options{}, func(t *testing.T, w *world) {
 			w.active()

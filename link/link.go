@@ -381,6 +381,10 @@ func (l *Link) sleep(ctx context.Context, why outcome) (Cause, outcome) {
 	l.watch.jumped() // from here on
 	close(why.done)
 	l.backOff.reset()
+	if l.departure != nil {
+		// The drain's time runs on, and what is finished still has to be told.
+		return CauseWoke, outcome{kind: goOn}
+	}
 	limit := time.NewTimer(napLimit)
 	defer limit.Stop()
 	look := time.NewTicker(pulse)
