@@ -112,11 +112,12 @@ func (l *Layer) MakeDir(p string, recursive bool) error {
 	m, _, err := l.makeFolders(s)
 	if err != nil {
 		m.undo()
+		err = l.notOpened(op, clean, err)
 	} else {
 		m.sync()
 	}
 	m.close()
-	return posix.Wrap(op, p, err)
+	return err
 }
 
 // TempDir makes a folder for its owner alone in the temporary folder and returns

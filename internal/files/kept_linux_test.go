@@ -2,6 +2,7 @@ package files_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -487,4 +488,117 @@ func TestNothingIsWrittenWhereTheReceiptCouldNotSayWhere(t *testing.T) {
 	mustPut(t, l, dir+"/link/log", "an append says nothing of where", appendTo)
 	wantNames(t, dir+"/link", "log")
 	wantNames(t, dir, "bad\xff", "dangling", "link")
+}
+
+func TestARemovalThatFailsNamesWhatStays(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), publicFolder(t)
+	must(t, os.MkdirAll(dir+"/a/b/c", 0o755))
+	write(t, dir+"/a/b/c/kept", "x", 0o644)
+	if os.Getuid() != 0 {
+		skip(t, "needs root to make a folder of somebody else")
+	}
+	for _, d := range []string{dir, dir + "/a", dir + "/a/b"} {
+		must(t, os.Chown(d, 65534, 65534))
+	}
+	asNobody(t, func() {
+		err := l.Remove(context.Background(), dir+"/a", true)
+		wantCode(t, err, wire.CodePermissionDenied)
+		if err != nil && !strings.Contains(err.Error(), `"`+dir+`/a/b/c/kept"`) {
+			t.Error(err)
+		}
+	})
+	wantContent(t, dir+"/a/b/c/kept", "x")
+}
+
+func TestWhereOnlyTheKernelMakesFilesIsSaid(t *testing.T) {
+	l := newLayer(t, files.Config{})
+	for _, path := range []string{"/proc/self/comm", "/proc/self/new", "/proc/sys/new"} {
+		for _, s := range []step{replace, appendTo} {
+			_, err := put(l, path, "new", s)
+			wantCode(t, err, wire.CodePermissionDenied)
+		}
+	}
+}
+
+// Flags of a file as the kernel has them.
+const (
+	immutable  = 0x10
+	appendOnly = 0x20
+)
+
+// setFlags is chattr.
+func setFlags(t *testing.T, path string, flags uint32) {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	now, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(now&^(immutable|appendOnly)|flags))
+	}
+	if err != nil {
+		skip(t, "needs root, and a file system with these flags: "+err.Error())
+	}
+}
+
+func TestWhatMayOnlyGrowGrowsAndIsNeverReplaced(t *testing.T) {
+	j := &journal{}
+	l, dir := newLayer(t, files.Config{Journal: j}), folder(t)
+	path := dir + "/log"
+	write(t, path, "old", 0o644)
+	for _, only := range []string{path, dir} {
+		t.Cleanup(func() { setFlags(t, only, 0) })
+		setFlags(t, only, appendOnly)
+		for _, s := range []step{replace, guarded(files.Expect{CanonicalPath: path})} {
+			_, err := put(l, path, "new", s)
+			wantCode(t, err, wire.CodePermissionDenied)
+		}
+		mustPut(t, l, path, ", new", appendTo)
+		setFlags(t, only, 0)
+		wantNames(t, dir, "log")
+		if n := j.open(); n != 0 {
+			t.Errorf("%d entries left in the journal", n)
+		}
+	}
+	wantContent(t, path, "old, new, new")
+	setFlags(t, dir, appendOnly)
+	mustPut(t, l, dir+"/made", "new", create)
+	mustPut(t, l, dir+"/made-too", "new", replace)
+	setFlags(t, dir, 0)
+	wantNames(t, dir, "log", "made", "made-too")
+}
+
+// A file system on a disk keeps what it could reserve of too much; one in memory
+// does not.
+func TestAnAppendThatDoesNotFitTakesNoSpace(t *testing.T) {
+	dir := folder(t)
+	image, mounted := dir+"/image", dir+"/mounted"
+	write(t, image, "", 0o600)
+	must(t, os.Truncate(image, 16<<20))
+	must(t, os.Mkdir(mounted, 0o755))
+	for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, mounted}} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no file system of one's own here: %v: %v: %s", command, err, out)
+		}
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(mounted, unix.MNT_DETACH)) })
+	held, err := os.Create(mounted + "/log")
+	must(t, err)
+	defer held.Close()
+	_, err = held.WriteString(strings.Repeat("o", 4<<20))
+	must(t, err)
+	must(t, held.Sync())
+	blocks := func() int64 {
+		var st unix.Stat_t
+		must(t, unix.Fstat(int(held.Fd()), &st))
+		return st.Blocks
+	}
+	before := blocks()
+	l := newLayer(t, files.Config{})
+	// Staged it fits, and once more it does not.
+	_, err = put(l, mounted+"/log", strings.Repeat("n", 6<<20), appendTo)
+	wantCode(t, err, wire.CodeUnknown)
+	if after := blocks(); after != before {
+		t.Errorf("the file takes %d blocks, and took %d before the append that failed: %v", after, before, err)
+	}
 }

@@ -127,17 +127,39 @@ func (l *Layer) notOpened(op, p string, err error) error {
 	return posix.Refuse(wire.CodePermissionDenied, op, p, "it is outside the folders that the owner of this machine allows")
 }
 
-// outside judges a path that cannot be opened by the deepest folder that can.
+// outside judges a path that cannot be opened by the deepest folder that can, and
+// by where the name after it leads if that is a link.
 func (l *Layer) outside(p string) bool {
-	for p != "/" {
-		p, _ = split(p)
-		dir, err := posix.OpenDir(l.calls, posix.CWD, p)
-		if err == nil {
-			defer dir.Close()
-			return !l.allowed(dir.Path)
+	for range maxLinks {
+		at, rest := p, ""
+		var dir *posix.Dir
+		for dir == nil {
+			if at == "/" {
+				return true
+			}
+			parent, name := split(at)
+			rest = "/" + name + rest
+			at = parent
+			dir, _ = posix.OpenDir(l.calls, posix.CWD, at)
+		}
+		name, below, _ := strings.Cut(rest[1:], "/")
+		inside := l.allowed(dir.Path)
+		target, err := posix.Readlink(dir.FD, name)
+		if err == nil && !strings.HasPrefix(target, "/") {
+			target = dir.Join(target)
+		}
+		dir.Close()
+		if err != nil || !inside {
+			return !inside
+		}
+		if p = strings.TrimRight(target, "/"); below != "" {
+			p += "/" + below
+		}
+		if p == "" {
+			return true
 		}
 	}
-	return true
+	return false // a loop, and every hop of it is inside
 }
 
 // spot is where a write belongs.

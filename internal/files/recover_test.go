@@ -279,6 +279,22 @@ func writer() {
 
 // A stage is above folders that are missing; when the step comes, someone else has
 // made them and put a file there.
+func TestTwoClaimsOnALongNameAreBothKept(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	name := strings.Repeat("é", 127)
+	temp := ".sema-" + strings.Repeat("0", 32) + ".tmp"
+	write(t, dir+"/"+name, "in place", 0o644)
+	write(t, dir+"/"+temp, "caught", 0o644)
+	did, err := l.Recover(context.Background(), files.Entry{Target: dir + "/" + name, Temp: temp, Ours: "1.1"})
+	must(t, err)
+	beside := strings.Repeat("é", 121) + ".recovered-1"
+	if !strings.Contains(did, beside) {
+		t.Error(did)
+	}
+	wantContent(t, dir+"/"+name, "in place")
+	wantContent(t, dir+"/"+beside, "caught")
+}
+
 func TestAFolderThatCameToBeMeanwhile(t *testing.T) {
 	for name, calls := range systems() {
 		t.Run(name, func(t *testing.T) {

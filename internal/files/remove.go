@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +40,7 @@ func (l *Layer) Remove(ctx context.Context, p string, recursive bool) error {
 	case st.Kind() == wire.FileDir && !recursive && !fault.On("files: remove takes any folder"):
 		return posix.Refuse(wire.CodeIsDirectory, op, p, "it is a folder; removing it takes recursive")
 	case st.Kind() == wire.FileDir:
-		err = l.removeTree(ctx, dir.FD, name)
+		err = l.removeTree(ctx, dir.FD, name, p)
 	default:
 		err = unix.Unlinkat(dir.FD, name, 0)
 	}
@@ -53,8 +54,8 @@ func (l *Layer) Remove(ctx context.Context, p string, recursive bool) error {
 const treeBatch = 1024
 
 // removeTree removes a name, and if it is a folder what is in it. What vanishes
-// meanwhile is fine.
-func (l *Layer) removeTree(ctx context.Context, parent int, name string) error {
+// meanwhile is fine. An error is said of its path.
+func (l *Layer) removeTree(ctx context.Context, parent int, name, path string) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -64,9 +65,9 @@ func (l *Layer) removeTree(ctx context.Context, parent int, name string) error {
 			return nil
 		}
 		if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
-			return err
+			return posix.Wrap("remove", path, err)
 		}
-		if err := l.emptyFolder(ctx, parent, name); err != nil {
+		if err := l.emptyFolder(ctx, parent, name, path); err != nil {
 			return err
 		}
 	}
@@ -85,13 +86,13 @@ func unlinkAny(parent int, name string) error {
 	return as
 }
 
-func (l *Layer) emptyFolder(ctx context.Context, parent int, name string) error {
+func (l *Layer) emptyFolder(ctx context.Context, parent int, name, path string) error {
 	fd, err := l.calls.Open(parent, name, posix.HandleNoFollow|unix.O_DIRECTORY, 0)
 	if os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil // it has become something else: the caller looks again
 	}
 	if err != nil {
-		return err
+		return posix.Wrap("remove", path, err)
 	}
 	defer unix.Close(fd)
 	for {
@@ -101,10 +102,10 @@ func (l *Layer) emptyFolder(ctx context.Context, parent int, name string) error 
 			return len(names) < treeBatch
 		})
 		if err != nil || len(names) == 0 {
-			return err
+			return posix.Wrap("remove", path, err)
 		}
 		for _, n := range names {
-			if err := l.removeTree(ctx, fd, n); err != nil {
+			if err := l.removeTree(ctx, fd, n, strings.TrimRight(path, "/")+"/"+n); err != nil {
 				return err
 			}
 		}

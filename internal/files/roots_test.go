@@ -25,6 +25,8 @@ func TestContainment(t *testing.T) {
 	must(t, os.Symlink(dir+"/out", dir+"/in/escape"))
 	must(t, os.Symlink("../out/f", dir+"/in/escapefile"))
 	must(t, os.Symlink(dir+"/out/new", dir+"/in/escapenew"))
+	must(t, os.Symlink("../out/new", dir+"/in/escapefolder"))
+	must(t, os.Symlink("sub/new", dir+"/in/dangling"))
 	must(t, os.Symlink(dir+"/in/sub", dir+"/out/back"))
 	l := newLayer(t, files.Config{Roots: []string{dir + "/root"}, TempDir: temp})
 	ctx := context.Background()
@@ -42,7 +44,7 @@ func TestContainment(t *testing.T) {
 			t.Errorf("%s: %q, %v", p, b, err)
 		}
 	}
-	for _, p := range []string{"/out/f", "/in/escape/f", "/in/escapefile", "/in2/f", "/out/missing", "/nowhere/at/all", "/in/escape/missing", "/in/escapenew", "/in/escape/no/such"} {
+	for _, p := range []string{"/out/f", "/in/escape/f", "/in/escapefile", "/in2/f", "/out/missing", "/nowhere/at/all", "/in/escape/missing", "/in/escapenew", "/in/escapefolder/f", "/in/escape/no/such"} {
 		for name, s := range map[string]step{"replace": replace, "append": appendTo,
 			"guarded": guarded(files.Expect{CanonicalPath: dir + "/out/f"})} {
 			_, err := put(l, dir+p, "new", s)
@@ -50,10 +52,11 @@ func TestContainment(t *testing.T) {
 				t.Errorf("%s of %s went outside", name, p)
 				continue
 			}
+			if name == "guarded" && p == "/in/escapefolder/f" {
+				wantCode(t, err, wire.CodePreconditionFailed) // it leads nowhere yet
+				continue
+			}
 			wantCode(t, err, wire.CodePermissionDenied)
-		}
-		if p == "/in/escapenew" {
-			continue // what a dangling link in a root says of itself is no secret
 		}
 		_, err := readAll(l, dir+p, -1)
 		wantCode(t, err, wire.CodePermissionDenied)
@@ -74,6 +77,10 @@ func TestContainment(t *testing.T) {
 		wantCode(t, l.Remove(ctx, dir+p, true), wire.CodePermissionDenied)
 		_, err = l.List(ctx, dir+p)
 		wantCode(t, err, wire.CodePermissionDenied)
+	}
+	for _, p := range []string{"/in/dangling", "/in/dangling/f"} {
+		_, err := readAll(l, dir+p, -1) // whether anything is outside, it does not say
+		wantCode(t, err, wire.CodeNotFound)
 	}
 	if there, err := l.Exists(dir + "/in/missing"); there || err != nil {
 		t.Errorf("%v, %v", there, err)

@@ -157,6 +157,7 @@ func (d *Draft) Append(ctx context.Context) error {
 // through finds the place, makes its folders, and takes the step there. Folders
 // made for a step that failed are removed again.
 func (d *Draft) through(ctx context.Context, keep bool, step func(*posix.Dir, string) (Receipt, error)) (Receipt, error) {
+	var gone error = unix.ELOOP
 	for range maxLinks {
 		s, err := d.l.find("write", d.clean, keep)
 		if err != nil {
@@ -177,12 +178,16 @@ func (d *Draft) through(ctx context.Context, keep bool, step func(*posix.Dir, st
 		if errors.Is(err, place.ErrLink) {
 			continue // go where it leads
 		}
+		if posix.CodeOf(err) == wire.CodeNotFound && ctx.Err() == nil {
+			gone = err
+			continue // a folder on the way was removed meanwhile: make it again
+		}
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
 			return r, cause
 		}
 		return r, posix.Wrap("write", d.path, err)
 	}
-	return Receipt{}, posix.Wrap("write", d.path, unix.ELOOP)
+	return Receipt{}, d.l.notOpened("write", d.clean, gone)
 }
 
 // Guarded puts the content at the path if what is there is what is expected,

@@ -29,7 +29,7 @@ const (
 // into one file that then takes the old one's place. That would lose what a
 // process with the old file open writes to it later. So where someone has it open
 // for writing, or that cannot be told, or the file is above copyLimit and cannot
-// be shared, or the file system cannot exchange, the content goes out in a single
+// be shared, or the file system cannot exchange, or file or folder are append-only, the content goes out in a single
 // write to the end of the file, with the space reserved before it; a write that
 // stops half way is cut off again.
 func (s *Stage) Append(ctx context.Context, dir *posix.Dir, name string) error {
@@ -74,7 +74,7 @@ func (s *Stage) appendOnce(dir *posix.Dir, name string, direct bool) error {
 	} else {
 		defer unix.Close(reader)
 	}
-	if direct || s.p.inUse(reader) {
+	if direct || s.onlyGrows(dir, old) || s.p.inUse(reader) {
 		return s.appendDirect(old, dir.Join(name))
 	}
 	switch err := s.appendCopy(dir, name, old, reader); {
@@ -83,6 +83,12 @@ func (s *Stage) appendOnce(dir *posix.Dir, name string, direct bool) error {
 	default:
 		return err
 	}
+}
+
+// onlyGrows reports whether neither the file nor its name can be replaced.
+func (s *Stage) onlyGrows(dir *posix.Dir, old *posix.Object) bool {
+	folder, err := posix.StatFd(dir.FD)
+	return old.AppendOnly || err == nil && folder.AppendOnly
 }
 
 // inUse reports whether a process may write to the file later. What cannot be told

@@ -36,6 +36,11 @@ func (s *Stage) Create(ctx context.Context, dir *posix.Dir, name string) (Receip
 
 // create is the step itself; EEXIST says that something is there.
 func (s *Stage) create(dir *posix.Dir, name string) (Receipt, error) {
+	if s.private {
+		if err := s.beNew(dir); err != nil {
+			return Receipt{}, err
+		}
+	}
 	if err := s.createStep(dir, name); err != nil {
 		return Receipt{}, err
 	}
@@ -43,6 +48,21 @@ func (s *Stage) create(dir *posix.Dir, name string) (Receipt, error) {
 	posix.SyncDir(s.p.calls, dir)
 	created := true
 	return s.receipt(dir, name, &created), nil
+}
+
+// beNew gives content that was staged for a file which is gone by now the mode and
+// the access list that a new file gets in the folder.
+func (s *Stage) beNew(dir *posix.Dir) error {
+	like, err := s.p.Stage(dir, s.target, false)
+	if err != nil {
+		return err
+	}
+	defer like.Discard()
+	if err := s.adopt(like.own); err != nil {
+		return err
+	}
+	s.private = false
+	return nil
 }
 
 func (s *Stage) createStep(dir *posix.Dir, name string) error {

@@ -44,18 +44,25 @@ func (s *Stage) Guarded(ctx context.Context, dir *posix.Dir, name string, want E
 // step was taken back or did not happen.
 var errAgain = errors.New("the path changed meanwhile")
 
-// exclusively takes the turn and the lock of a folder.
+// exclusively takes the lock of a folder and then the turn, so that a step that
+// needs no lock does not wait for a lock that somebody else holds.
 func (s *Stage) exclusively(ctx context.Context, dir *posix.Dir) (release func(), err error) {
-	done, err := s.p.turns.take(ctx, dir)
+	first, err := s.p.lockers.take(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	unlock, err := lockFolder(ctx, s.p.calls, dir)
 	if err != nil {
-		done()
+		first()
 		return nil, err
 	}
-	return func() { unlock(); done() }, nil
+	done, err := s.p.turns.take(ctx, dir)
+	if err != nil {
+		unlock()
+		first()
+		return nil, err
+	}
+	return func() { done(); unlock(); first() }, nil
 }
 
 func (s *Stage) guardedOnce(dir *posix.Dir, name string, want Expect) (Receipt, error) {

@@ -12,12 +12,13 @@ type Placer struct {
 	calls   posix.Calls
 	journal Journal
 	random  io.Reader
-	turns   turns
+	lockers turns // for the lock of a folder
+	turns   turns // for a step in it
 }
 
 // New makes a Placer. Temporary names are drawn from random.
 func New(calls posix.Calls, journal Journal, random io.Reader) *Placer {
-	return &Placer{calls: calls, journal: journal, random: random, turns: turns{taken: map[folderID]*turn{}}}
+	return &Placer{calls: calls, journal: journal, random: random, lockers: newTurns(), turns: newTurns()}
 }
 
 // Receipt says which object was put where.

@@ -56,7 +56,7 @@ func (p *Placer) Probe(ctx context.Context, dir *posix.Dir) (Faces, error) {
 }
 
 func (p *Placer) tryStage(dir *posix.Dir, name string, step func(*Stage) (Receipt, error)) (Receipt, error) {
-	s, err := p.Stage(dir, dir.Join(name), true)
+	s, err := p.Stage(dir, dir.Join(name), false)
 	if err != nil {
 		return Receipt{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -124,10 +125,14 @@ func (r *recovery) removeOurs() error {
 	return r.remove()
 }
 
+// longestName is how many bytes a name may have.
+const longestName = 255
+
 // keepBeside is for two objects of others that claim one place.
 func (r *recovery) keepBeside() (string, error) {
 	for n := 1; ; n++ {
-		beside := fmt.Sprintf("%s.recovered-%d", r.name, n)
+		tail := fmt.Sprintf(".recovered-%d", n)
+		beside := strings.ToValidUTF8(r.name[:min(len(r.name), longestName-len(tail))], "") + tail
 		err := r.p.calls.RenameNew(r.dir.FD, r.e.Temp, r.dir.FD, beside)
 		if errors.Is(err, unix.EEXIST) {
 			continue

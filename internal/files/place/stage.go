@@ -11,22 +11,24 @@ import (
 
 	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files/posix"
+	"github.com/sema-agent/device-executor/wire"
 )
 
 // Stage is content on its way to its place. It belongs to one goroutine. After
 // any of the faces, or instead of one, Discard must be called; it does nothing to
 // what has been placed.
 type Stage struct {
-	p      *Placer
-	home   *posix.Dir    // where it is staged; borrowed
-	target string        // real path, for the journal
-	writer int           // -1 once sealed
-	reader int           // for the question who has it open; -1 once sealed, or if it cannot be had
-	own    *posix.Object // handle of our object
-	name   string        // its temporary name; "": none
-	named  *posix.Dir    // the folder of that name; our own handle
-	entry  Entry         // in the journal
-	forget func()        // takes the entry back; nil: there is none
+	p       *Placer
+	home    *posix.Dir    // where it is staged; borrowed
+	target  string        // real path, for the journal
+	private bool          // not made as a new file is
+	writer  int           // -1 once sealed
+	reader  int           // for the question who has it open; -1 once sealed, or if it cannot be had
+	own     *posix.Object // handle of our object
+	name    string        // its temporary name; "": none
+	named   *posix.Dir    // the folder of that name; our own handle
+	entry   Entry         // in the journal
+	forget  func()        // takes the entry back; nil: there is none
 }
 
 // Stage opens a stage in a folder for a target that is there or below it. The
@@ -35,6 +37,7 @@ type Stage struct {
 // replace a file is no more open than that file was.
 func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, error) {
 	s := &Stage{p: p, home: home, target: target, writer: -1, reader: -1}
+	s.private = private
 	mode := uint32(0o666)
 	if private {
 		mode = 0o600
@@ -45,7 +48,7 @@ func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, er
 	}
 	if err != nil {
 		s.Discard()
-		return nil, posix.Wrap("write in the folder", home.Path, err)
+		return nil, notTaken(home, err)
 	}
 	s.writer = fd
 	if err := s.holdOwn(); err != nil {
@@ -53,6 +56,18 @@ func (p *Placer) Stage(home *posix.Dir, target string, private bool) (*Stage, er
 		return nil, posix.Wrap("write in the folder", home.Path, err)
 	}
 	return s, nil
+}
+
+// notTaken is the error for a folder that takes no file. A folder that is there is
+// not what is missing: in such as /proc only the kernel makes files.
+func notTaken(home *posix.Dir, err error) error {
+	const op = "write in the folder"
+	if os.IsNotExist(err) {
+		if _, gone := posix.RealPath(home.FD); gone == nil {
+			return posix.Refuse(wire.CodePermissionDenied, op, home.Path, "its file system takes no new files (%w)", err)
+		}
+	}
+	return posix.Wrap(op, home.Path, err)
 }
 
 func (s *Stage) openNamed(mode uint32) (int, error) {
@@ -86,8 +101,14 @@ func (s *Stage) holdOwn() error {
 }
 
 // takeName draws a temporary name in a folder and records it. The name is not
-// there yet.
+// there yet. In a folder that lets go of no name there is none.
 func (s *Stage) takeName(dir *posix.Dir, expected string) error {
+	if st, err := posix.StatFd(dir.FD); err != nil || st.AppendOnly {
+		if err == nil {
+			err = posix.Refuse(wire.CodePermissionDenied, "write in the folder", dir.Path, "names can only be added to it, so nothing in it is replaced (%w)", unix.EPERM)
+		}
+		return err
+	}
 	name, err := s.p.tempName()
 	if err != nil {
 		return err

@@ -18,6 +18,8 @@ type turns struct {
 	taken map[folderID]*turn
 }
 
+func newTurns() turns { return turns{taken: map[folderID]*turn{}} }
+
 type folderID struct{ dev, ino uint64 }
 
 type turn struct {

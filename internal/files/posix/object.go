@@ -19,6 +19,9 @@ type Stat struct {
 	CtimeNs  int64
 	BirthNs  int64 // 0: the file system does not keep it
 	UID, GID uint32
+	// AppendOnly: names (of a folder) or content (of a file) can be added, and nothing
+	// taken away.
+	AppendOnly bool
 }
 
 // Kind is the protocol's word for what the object is.

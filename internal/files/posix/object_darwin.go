@@ -33,6 +33,7 @@ func fromStat(x *unix.Stat_t) Stat {
 		Dev: uint64(x.Dev), Ino: x.Ino, Mode: uint32(x.Mode), Size: x.Size,
 		MtimeNs: nanos(x.Mtim.Unix()), CtimeNs: nanos(x.Ctim.Unix()), BirthNs: nanos(x.Btim.Unix()),
 		UID: x.Uid, GID: x.Gid,
+		AppendOnly: x.Flags&(unix.UF_APPEND|unix.SF_APPEND) != 0,
 	}
 }
 

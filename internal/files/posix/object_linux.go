@@ -32,6 +32,7 @@ func statx(dir int, name string, flags int) (Stat, error) {
 		Dev: unix.Mkdev(x.Dev_major, x.Dev_minor), Ino: x.Ino, Mode: uint32(x.Mode),
 		Size: int64(x.Size), MtimeNs: nanos(x.Mtime.Sec, int64(x.Mtime.Nsec)), CtimeNs: nanos(x.Ctime.Sec, int64(x.Ctime.Nsec)),
 		UID: x.Uid, GID: x.Gid,
+		AppendOnly: x.Attributes&unix.STATX_ATTR_APPEND != 0,
 	}
 	if x.Mask&unix.STATX_BTIME != 0 {
 		s.BirthNs = nanos(x.Btime.Sec, int64(x.Btime.Nsec))

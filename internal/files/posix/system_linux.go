@@ -108,8 +108,19 @@ func (System) WrittenElsewhere(fd int) (bool, error) {
 	return false, err
 }
 
-// Reserve implements Calls.
+// Reserve implements Calls. What does not fit anyway is not tried: some file
+// systems keep what they could reserve until then, behind the end of the file.
 func (System) Reserve(fd int, offset, n int64) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err == nil && fs.Blocks > 0 {
+		block := int64(fs.Frsize)
+		if block <= 0 {
+			block = int64(fs.Bsize)
+		}
+		if block > 0 && uint64(n/block) > fs.Bfree {
+			return unix.ENOSPC
+		}
+	}
 	_, err := retry(func() (int, error) { return 0, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, offset, n) })
 	return err
 }
