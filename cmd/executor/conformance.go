@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sema-agent/device-executor/conformance"
+	"github.com/sema-agent/device-executor/wire"
 )
 
 type conformanceFlags struct {
@@ -73,7 +75,7 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 		return exitWith(exitUsage, err)
 	}
 	if f.list {
-		return a.listRows(rows)
+		return a.listRows(rows, f.json)
 	}
 	if (f.executor == "") != (f.enroll == "") {
 		return usagef("--executor and --enroll go together: one starts the executor, the other enrolls it")
@@ -116,7 +118,22 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 	return err
 }
 
-func (a *app) listRows(rows []conformance.Row) error {
+// listedRow is one row of `conformance --list --json`.
+type listedRow struct {
+	ID      string      `json:"id"`
+	Section string      `json:"section"`
+	Promise string      `json:"promise"`
+	Needs   []wire.Kind `json:"needs,omitempty"`
+}
+
+func (a *app) listRows(rows []conformance.Row, asJSON bool) error {
+	if asJSON {
+		listed := make([]listedRow, len(rows))
+		for i, r := range rows {
+			listed[i] = listedRow{r.ID, r.Section, r.Promise, r.Needs}
+		}
+		return json.NewEncoder(a.stdout).Encode(listed)
+	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ROW\tSECTION\tPROMISE")
 	for _, r := range rows {

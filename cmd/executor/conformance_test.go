@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestConformanceJudgesThisProgram(t *testing.T) {
+	t.Setenv(asMain, "1") // the two command lines are this test binary
+	m := newMachine(t)
+	junit := filepath.Join(t.TempDir(), "junit.xml")
+	s := m.run("device", "conformance", "--only", "exec-output", "--only", "R11-killed", "--junit", junit)
+	if s.code != 0 || strings.Count(s.stdout, "pass  ") != 2 || !strings.Contains(s.stdout, "2 passed, 0 failed") {
+		t.Errorf("exit %d\n%s%s", s.code, s.stdout, s.stderr)
+	}
+	b, err := os.ReadFile(junit)
+	if err != nil || !strings.Contains(string(b), `tests="2"`) {
+		t.Errorf("the JUnit report: %v\n%s", err, b)
+	}
+}
+
+func TestConformanceSaysWhatAnotherExecutorDoesWrong(t *testing.T) {
+	m := newMachine(t)
+	s := m.run("device", "conformance", "--only", "exec-output", "--enroll", "true", "--executor", "true", "--json")
+	var report struct {
+		Failed int
+		Rows   []struct {
+			ID       string
+			Findings []string
+		}
+	}
+	if err := json.Unmarshal([]byte(s.stdout), &report); err != nil {
+		t.Fatalf("%v\n%s", err, s.stdout)
+	}
+	if s.code != exitUnexpected || report.Failed != 1 || len(report.Rows) != 1 || len(report.Rows[0].Findings) == 0 ||
+		!strings.Contains(report.Rows[0].Findings[0], "0 devices registered") {
+		t.Errorf("exit %d: %+v", s.code, report)
+	}
+}
+
+func TestConformanceListsItsRows(t *testing.T) {
+	m := newMachine(t)
+	s := m.run("device", "conformance", "--list", "--only", "R6-*")
+	if s.code != 0 || !strings.HasPrefix(s.stdout, "ROW") || !strings.Contains(s.stdout, "R6-device-seq") {
+		t.Errorf("exit %d\n%s%s", s.code, s.stdout, s.stderr)
+	}
+	s = m.run("device", "conformance", "--list", "--json")
+	var rows []listedRow
+	if err := json.Unmarshal([]byte(s.stdout), &rows); err != nil || len(rows) < 100 {
+		t.Errorf("%d rows, %v", len(rows), err)
+	}
+}
+
+func TestConformanceRefusesHalfAnOrder(t *testing.T) {
+	m := newMachine(t)
+	for _, args := range [][]string{{"--only", "no-such-row"}, {"--executor", "x"}, {"--enroll", "x"}} {
+		if s := m.run(append([]string{"device", "conformance"}, args...)...); s.code != exitUsage {
+			t.Errorf("%v: exit %d\n%s", args, s.code, s.stderr)
+		}
+	}
+}
