@@ -2,7 +2,4 @@
 
 package simulation
 
-const (
-	sizeOfFloods   = 1
-	sizeOfPatience = 1
-)
+const sizeOfPatience = 1

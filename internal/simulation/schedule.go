@@ -124,7 +124,7 @@ type Pace struct {
 
 // The paces of the two grounds.
 var (
-	VirtualPace = Pace{Length: 40 * time.Second, Asks: 9, Faults: 10, Flood: 120 << 10, Patience: 1}
+	VirtualPace = Pace{Length: 40 * time.Second, Asks: 9, Faults: 10, Flood: 80 << 10, Patience: 1}
 	RealPace    = Pace{Length: 6 * time.Second, Asks: 10, Faults: 6, Flood: 4 << 20, Patience: 0.15}
 )
 
@@ -203,6 +203,11 @@ func (g *generator) ask() *Ask {
 	if g.one(6) {
 		a.Sip = g.about(200 * time.Millisecond)
 	}
+	if a.Program.Steps != nil && g.one(60) {
+		// More than may be held back, and a consumer that is slow to take it.
+		a.Program.Steps = []Step{{Stream: 1, Bytes: 1 << 20}}
+		a.Program.Loop, a.Sip = false, g.about(400*time.Millisecond)
+	}
 	return a
 }
 
@@ -212,7 +217,7 @@ func (g *generator) moment() time.Duration {
 }
 
 func (g *generator) size() int {
-	return g.IntN(pick(g, 1, 100, 5000, 100<<10, g.pace.Flood))
+	return g.IntN(pick(g, 1, 100, 5000, 20<<10, g.pace.Flood))
 }
 
 func (g *generator) program(seed uint64) Program {

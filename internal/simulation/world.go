@@ -391,9 +391,9 @@ func (w *World) dispatch(ask *Ask, n int, calm bool) {
 // wholesome is the work that must succeed once all is calm.
 func wholesome(seed uint64) []*Ask {
 	return []*Ask{
-		{Kind: wire.KindExec, Timeout: time.Minute, Program: Program{Seed: seed + 1, Exit: 3, Steps: []Step{{Stream: 1, Bytes: 70_000}, {After: time.Millisecond, Stream: 2, Bytes: 10}}}},
+		{Kind: wire.KindExec, Timeout: time.Minute, Program: Program{Seed: seed + 1, Exit: 3, Steps: []Step{{Stream: 1, Bytes: 20_000}, {After: time.Millisecond, Stream: 2, Bytes: 10}}}},
 		{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 5000, Program: Program{Seed: seed + 2}},
-		{Kind: wire.KindReadBinaryFile, Timeout: time.Minute, Size: 70_000, Program: Program{Seed: seed + 3}},
+		{Kind: wire.KindReadBinaryFile, Timeout: time.Minute, Size: 66_000, Program: Program{Seed: seed + 3}},
 		{Kind: wire.KindExecStream, Timeout: time.Minute, Program: Program{Seed: seed + 4}},
 	}
 }
