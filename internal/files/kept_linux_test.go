@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -562,6 +563,9 @@ func TestWhatMayOnlyGrowGrowsAndIsNeverReplaced(t *testing.T) {
 	}
 	wantContent(t, path, "old, new, new")
 	setFlags(t, dir, appendOnly)
+	if _, err := l.Probe(context.Background(), dir); err != nil {
+		t.Error(err)
+	}
 	mustPut(t, l, dir+"/made", "new", create)
 	mustPut(t, l, dir+"/made-too", "new", replace)
 	setFlags(t, dir, 0)
@@ -601,4 +605,35 @@ func TestAnAppendThatDoesNotFitTakesNoSpace(t *testing.T) {
 	if after := blocks(); after != before {
 		t.Errorf("the file takes %d blocks, and took %d before the append that failed: %v", after, before, err)
 	}
+}
+
+// A file server has leases on the files of its clients, and lets go when asked.
+func TestAFileUnderALeaseIsWaitedFor(t *testing.T) {
+	l, dir := newLayer(t, files.Config{}), folder(t)
+	path := dir + "/f"
+	for name, do := range map[string]func() error{
+		"read":   func() error { _, err := readAll(l, path, -1); return err },
+		"append": func() error { _, err := put(l, path, ", new", appendTo); return err },
+	} {
+		write(t, path, "old", 0o644)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		must(t, err)
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, unix.SIGIO)
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+			t.Skipf("no leases here: %v", err)
+		}
+		var server sync.WaitGroup
+		server.Go(func() {
+			<-asked
+			_ = f.Close() // and the lease goes
+		})
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		asked <- unix.SIGIO // had it not been asked
+		server.Wait()
+		signal.Stop(asked)
+	}
+	wantNames(t, dir, "f")
 }

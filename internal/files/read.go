@@ -40,6 +40,10 @@ func (l *Layer) Open(p string) (*File, error) {
 		return nil, posix.Refuse(wire.CodeInvalid, op, p, "it is %s, not a regular file", o.What())
 	}
 	fd, err := posix.Reopen(l.calls, o.FD, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err == unix.EAGAIN {
+		// Somebody has a lease on it (a file server does) and is being asked to let go.
+		fd, err = posix.Reopen(l.calls, o.FD, unix.O_RDONLY|unix.O_NOCTTY)
+	}
 	if err != nil {
 		return nil, posix.Wrap(op, p, err)
 	}

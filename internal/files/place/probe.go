@@ -21,6 +21,9 @@ type Faces struct {
 // expected and once not, and removed. An error means that the folder cannot be
 // written to at all.
 func (p *Placer) Probe(ctx context.Context, dir *posix.Dir) (Faces, error) {
+	if st, err := posix.StatFd(dir.FD); err != nil || st.AppendOnly {
+		return Faces{}, err // what is tried here would stay
+	}
 	name, err := p.tempName()
 	if err != nil {
 		return Faces{}, err
