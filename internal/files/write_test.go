@@ -456,6 +456,29 @@ func TestAFolderThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
 	}
 }
 
+// unwritable is a journal whose folder somebody removed.
+type unwritable struct{}
+
+func (unwritable) Record(files.Entry) (func(), error) {
+	return nil, &os.PathError{Op: "open", Path: "ledger", Err: unix.ENOENT}
+}
+
+func TestAJournalThatCannotBeWrittenIsNotTakenForAMissingTarget(t *testing.T) {
+	for name, calls := range systems() {
+		t.Run(name, func(t *testing.T) {
+			l, dir := newLayer(t, files.Config{Calls: calls, Journal: unwritable{}}), folder(t)
+			write(t, dir+"/f", "old", 0o644)
+			_, err := put(l, dir+"/f", "new", replace)
+			wantCode(t, err, wire.CodeUnknown)
+			if err != nil && !strings.Contains(err.Error(), "ledger") {
+				t.Error(err)
+			}
+			wantContent(t, dir+"/f", "old")
+			wantNames(t, dir, "f")
+		})
+	}
+}
+
 func TestAFailedStepTakesItsFoldersBack(t *testing.T) {
 	l, dir := newLayer(t, files.Config{}), folder(t)
 	d, err := l.Draft(dir + "/a/b/" + strings.Repeat("n", 256))

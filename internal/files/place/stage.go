@@ -1,7 +1,6 @@
 package place
 
 import (
-	"fmt"
 	"os"
 	"path"
 	"syscall"
@@ -138,7 +137,8 @@ func (s *Stage) record(dir *posix.Dir, temp, expected string) error {
 	}
 	forget, err := s.p.journal.Record(e)
 	if err != nil {
-		return fmt.Errorf("record the temporary file: %w", err)
+		// Whatever is wrong with the journal, it is not wrong with the target.
+		return posix.Refuse(wire.CodeUnknown, "write", e.Target, "its temporary file could not be recorded: %w", err)
 	}
 	if s.forget != nil {
 		s.forget()
