@@ -616,16 +616,16 @@ func r13Superseded(c *Case) {
 }
 
 func r14Heartbeat(c *Case) {
-	const interval = 400 * time.Millisecond
+	const interval = 800 * time.Millisecond
 	c.begin(refserver.Config{Heartbeat: interval})
-	a := c.ask(run("echo $$ > pid; sleep 3"))
+	a := c.ask(run("echo $$ > pid; sleep 8"))
 	c.pidIn(c.path("pid"))
 	c.rest(8 * interval)
 	during := c.trace.messages(fromDevice(wire.TypeHeartbeat))
 	c.exited(a.settled(), 0)
 	c.rest(5 * interval)
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
-	c.expect(len(during) >= 5, "%d heartbeats in 8 intervals", len(during))
+	c.expect(len(during) >= 5 && len(during) <= 10, "%d heartbeats in 8 intervals", len(during))
 	listed := 0
 	for i, m := range during {
 		if slices.Contains(m.beat.Inflight, a.ID()) {
@@ -635,7 +635,6 @@ func r14Heartbeat(c *Case) {
 			c.expect(m.Seq > during[i-1].Seq, "seq %d after %d", m.Seq, during[i-1].Seq)
 			gap := m.at.Sub(during[i-1].at)
 			c.expect(gap < 3*interval, "%v between two heartbeats", gap)
-			c.expect(gap > interval/4, "%v between two heartbeats", gap)
 		}
 	}
 	c.expect(listed >= len(during)-2, "the running command is listed in %d of %d heartbeats", listed, len(during))
@@ -648,8 +647,8 @@ func r14Heartbeat(c *Case) {
 }
 
 func r14Busy(c *Case) {
-	c.begin(refserver.Config{Heartbeat: 500 * time.Millisecond})
-	d := run("head -c 60000000 /dev/zero; sleep 1")
+	c.begin(refserver.Config{Heartbeat: time.Second})
+	d := run("head -c 100000000 /dev/zero; sleep 1")
 	d.AckDelivered = true
 	d.Deliver = func(_ wire.ChunkKind, data []byte) error {
 		time.Sleep(time.Duration(len(data)) * 50 * time.Nanosecond) // 20 MB/s
@@ -660,7 +659,7 @@ func r14Busy(c *Case) {
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
 	for i := 1; i < len(beats); i++ {
 		gap := beats[i].at.Sub(beats[i-1].at)
-		c.expect(gap < 1500*time.Millisecond, "%v between two heartbeats", gap)
+		c.expect(gap < 3*time.Second, "%v between two heartbeats", gap)
 	}
 	c.expect(len(beats) >= 3, "%d heartbeats", len(beats))
 }

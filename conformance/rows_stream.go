@@ -98,10 +98,11 @@ func streamBeforeResult(c *Case) {
 func streamAcksLost(c *Case) {
 	c.begin(refserver.Config{})
 	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeChunkAck)})
-	a := c.ask(run("i=0; while [ $i -lt 90 ]; do echo line $i; i=$((i+1)); sleep 0.06; done; exit 8"))
+	a := c.ask(run("i=0; while [ $i -lt 90 ]; do echo line $i; i=$((i+1)); sleep 0.06; done; touch finished; exit 8"))
+	c.expect(c.eventually(2*patience, func() bool { return exists(c.path("finished")) }), "the command does not come to its end")
 	select {
 	case <-a.Done():
-	case <-time.After(8 * time.Second):
+	case <-time.After(2 * time.Second): // it is held back, as it may be
 		c.server.SetFaults(refserver.Faults{})
 		c.drop()
 	}
