@@ -53,18 +53,18 @@ func DecodeArgs(kind Kind, raw json.RawMessage) (Args, error) {
 	var a Args
 	switch kind {
 	case KindExec, KindExecStream:
-		a = ExecArgs{Command: c.text("command", command)}
+		a = ExecArgs{Command: c.exact("command", command)}
 	case KindReadTextFile, KindReadBinaryFile, KindFileInfo, KindListDir, KindCanonicalPath, KindExists, KindReadLink:
-		a = PathArgs{Path: c.text("path", path)}
+		a = PathArgs{Path: c.exact("path", path)}
 	case KindReadTextLines:
 		a = ReadLinesArgs{
-			Path:   c.text("path", path),
+			Path:   c.exact("path", path),
 			Offset: maybe("offset", offset, c.count),
 			Limit:  maybe("limit", limit, c.count),
 		}
 	case KindWriteFile, KindWriteFileExclusive, KindWriteFileGuarded, KindAppendFile:
 		w := WriteArgs{
-			Path:       c.text("path", path),
+			Path:       c.exact("path", path),
 			ContentLen: c.count("contentLen", contentLen),
 			SHA256:     c.sha256("sha256", sha256),
 		}
@@ -73,14 +73,14 @@ func DecodeArgs(kind Kind, raw json.RawMessage) (Args, error) {
 		}
 		a = w
 	case KindCreateDir, KindRemove:
-		a = DirArgs{Path: c.text("path", path), Recursive: maybe("recursive", recursive, c.boolean)}
+		a = DirArgs{Path: c.exact("path", path), Recursive: maybe("recursive", recursive, c.boolean)}
 	case KindCreateTempDir, KindCreateTempFile:
 		var t TempArgs
 		if prefix != nil {
-			t.Prefix = c.text("prefix", prefix)
+			t.Prefix = c.exact("prefix", prefix)
 		}
 		if suffix != nil && kind == KindCreateTempFile {
-			t.Suffix = c.text("suffix", suffix)
+			t.Suffix = c.exact("suffix", suffix)
 		}
 		a = t
 	case KindStatBatch:
@@ -109,6 +109,7 @@ func (c *check) expect(member string, raw []byte) (e Expect) {
 		}
 	})
 	e.CanonicalPath = c.filled(member+".canonicalPath", path)
+	c.exact(member+".canonicalPath", path)
 	// Every guard that is there must be understood: one that was dropped would
 	// let through the write it was meant to stop.
 	if fileID != nil {

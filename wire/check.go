@@ -24,6 +24,7 @@ const (
 	notList    = "not a list"
 	notObject  = "not an object"
 	notBoolean = "not true or false"
+	notUnicode = "not Unicode text: half a surrogate pair, or bytes that are not UTF-8"
 	outsideSet = "outside the closed set"
 )
 
@@ -64,6 +65,16 @@ func (c *check) text(member string, raw []byte) string {
 	s, ok := text(raw)
 	if !ok {
 		c.fail(member, notString)
+	}
+	return s
+}
+
+// exact is a string that names or says what is to be done: nothing of it may have
+// been replaced, or something else would be done (§6.6).
+func (c *check) exact(member string, raw []byte) string {
+	s := c.text(member, raw)
+	if s != "" && !faithful(raw[1:len(raw)-1]) {
+		c.fail(member, notUnicode)
 	}
 	return s
 }

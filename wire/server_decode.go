@@ -1,6 +1,9 @@
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // serverMembers is to server frames what deviceMembers is to device frames.
 type serverMembers struct {
@@ -209,11 +212,16 @@ func (m *serverMembers) instruction(c *check) *Instruction {
 	}
 	if m.cwd != nil {
 		f.Cwd = p.filled("cwd", m.cwd)
+		p.exact("cwd", m.cwd)
 	}
 	if m.shellEnv != nil {
 		f.ShellEnv = map[string]string{}
 		p.object("shellEnv", m.shellEnv, func(name, value []byte) {
-			f.ShellEnv[validText(name)] = p.text("shellEnv."+validText(name), value)
+			variable := validText(name)
+			if strings.Contains(variable, "\uFFFD") { // a name is not told apart from its replacement
+				p.fail("shellEnv", notUnicode)
+			}
+			f.ShellEnv[variable] = p.exact("shellEnv."+variable, value)
 		})
 	}
 	f.Problem = p.problem()

@@ -43,6 +43,39 @@ func text(raw []byte) (string, bool) {
 // validText is a member's name as a string that is UTF-8.
 func validText(name []byte) string { return strings.ToValidUTF8(string(name), "\uFFFD") }
 
+// faithful reports whether text gives a string as it was meant: nothing of it had
+// to be replaced by U+FFFD. inner is without its quotes.
+func faithful(inner []byte) bool {
+	for i := 0; i < len(inner); {
+		if inner[i] != '\\' {
+			r, n := utf8.DecodeRune(inner[i:])
+			if r == utf8.RuneError && n == 1 {
+				return false
+			}
+			i += n
+			continue
+		}
+		i += 2
+		if inner[i-1] != 'u' {
+			continue
+		}
+		r, _ := hex4(inner[i:])
+		i += 4
+		if !utf16.IsSurrogate(r) {
+			continue
+		}
+		if i+6 > len(inner) || inner[i] != '\\' || inner[i+1] != 'u' {
+			return false
+		}
+		low, ok := hex4(inner[i+2:])
+		if !ok || utf16.DecodeRune(r, low) == utf8.RuneError {
+			return false
+		}
+		i += 6
+	}
+	return true
+}
+
 // unescape appends the meaning of a string's inner text.
 func unescape(dst, inner []byte) []byte {
 	for i := 0; i < len(inner); {

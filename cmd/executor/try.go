@@ -248,7 +248,7 @@ func (t *trial) list(ctx context.Context, dir string) error {
 			mode = fmt.Sprintf("%04o", *e.Mode)
 		}
 		if _, err := fmt.Fprintf(t.app.stdout, "%-7s  %s  %12d  %s  %s\n", e.Kind, mode, e.Size,
-			time.UnixMilli(e.MtimeMs).Format("2006-01-02 15:04:05"), filepath.Base(e.Path)); err != nil {
+			time.UnixMilli(e.MtimeMs).Format("2006-01-02 15:04:05"), shown(filepath.Base(e.Path))); err != nil {
 			return unread(err)
 		}
 	}
