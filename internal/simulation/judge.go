@@ -24,7 +24,8 @@ type judge struct {
 	failures []string
 	asks     map[string]*asked
 	conns    map[int64]*conn
-	life     *life // the executor's present one
+	life     *life           // the executor's present one
+	dialled  map[int64]*life // which one opened a connection: its hello may arrive later
 	epochs   map[string]bool
 	frames   int
 	starts   int
@@ -85,7 +86,7 @@ type bounds struct{ lane, total int }
 const beside = 2*(128<<10) + wire.MaxChunkBytes
 
 func newJudge(b bounds) *judge {
-	return &judge{bounds: b, begin: time.Now(), asks: map[string]*asked{}, conns: map[int64]*conn{}, epochs: map[string]bool{}, life: &life{}}
+	return &judge{bounds: b, begin: time.Now(), asks: map[string]*asked{}, conns: map[int64]*conn{}, epochs: map[string]bool{}, life: &life{}, dialled: map[int64]*life{}}
 }
 
 // maxFailures keeps a broken run readable.
@@ -216,6 +217,8 @@ func (j *judge) hear(dir refserver.Direction, f refserver.Frame, raw []byte) {
 
 func (j *judge) fromServer(f refserver.Frame, raw []byte) {
 	switch wire.ServerFrameType(f.Type) {
+	case wire.TypeChallenge:
+		j.dialled[f.Conn] = j.life
 	case wire.TypeHelloAck:
 		decoded, err := wire.DecodeServer(raw)
 		ack, ok := decoded.(*wire.HelloAck)
@@ -256,7 +259,7 @@ func (j *judge) fromDevice(f refserver.Frame, raw []byte) {
 		return
 	}
 	if f.Type == string(wire.TypeHello) {
-		j.hello(raw)
+		j.hello(f.Conn, raw)
 		return
 	}
 	c := j.conns[f.Conn]
@@ -289,14 +292,18 @@ func (j *judge) fromDevice(f refserver.Frame, raw []byte) {
 	}
 }
 
-func (j *judge) hello(raw []byte) {
+func (j *judge) hello(n int64, raw []byte) {
 	decoded, err := wire.DecodeDevice(raw, wire.MaxPreAuthFrameBytes)
 	h, ok := decoded.(*wire.Hello)
 	if err != nil || !ok {
 		j.fail("a hello that cannot be read: %v", err)
 		return
 	}
-	l := j.life
+	l := j.dialled[n]
+	if l == nil {
+		j.fail("a hello on connection %d before its challenge", n)
+		return
+	}
 	if l.epoch == "" {
 		if j.epochs[h.Epoch] {
 			j.fail("executor %d has the epoch of an earlier one, %s", l.n, h.Epoch)
