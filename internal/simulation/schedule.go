@@ -175,8 +175,10 @@ func (g *generator) config() Config {
 		LaneChunks:      pick(g, 0, 3, 70),
 		TotalBytes:      pick(g, 0, 300<<10),
 	}
+	// A silent connection is given up before its lease is.
+	c.Lease = max(c.Lease, 4*c.Heartbeat)
 	if g.pace.Patience < 1 {
-		c.Heartbeat, c.Lease, c.KeepLease = time.Duration(301+g.IntN(700))*time.Millisecond, 3*time.Second, false
+		c.Heartbeat, c.Lease, c.KeepLease = time.Duration(301+g.IntN(700))*time.Millisecond, 4*time.Second, false
 	}
 	return c
 }
