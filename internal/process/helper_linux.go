@@ -67,6 +67,7 @@ func becomeHelper(run func(*channel)) {
 	debug.SetTraceback("none")
 	keepDescriptorsFromCommands()
 	takeSignals()
+	reserveThreads(helperThreads)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		os.Exit(1)
 	}

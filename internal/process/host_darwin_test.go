@@ -1,3 +1,5 @@
 package process
 
 func beHostIfAsked() {}
+
+func beLimitedHostIfAsked() {}

@@ -8,5 +8,6 @@ import (
 func TestMain(m *testing.M) {
 	RunIfSupervisor()
 	beHostIfAsked()
+	beLimitedHostIfAsked()
 	os.Exit(m.Run())
 }
