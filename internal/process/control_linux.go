@@ -51,6 +51,7 @@ func New(cfg Config) (Control, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	reserveThreads(executorThreads)
 	if _, err := c.liveKeeper(); err != nil {
 		return nil, fmt.Errorf("process control: %w", err)
 	}
@@ -96,6 +97,7 @@ func (c *control) liveKeeper() (*keeperLink, error) {
 	}
 	c.keeper = k
 	c.work.Go(k.serve)
+	c.work.Go(k.keepAwake)
 	return k, nil
 }
 
@@ -179,7 +181,7 @@ func (c *control) take(ctx context.Context) (*link, error) {
 		if l == nil {
 			return c.spawn(ctx)
 		}
-		if l.keeper.supervises(l.pid) {
+		if l.keeper.vouches(l.pid) {
 			return l, nil
 		}
 		l.ch.close()

@@ -119,6 +119,25 @@ func TestCommandsGoOnAfterTheKeeperWasKilled(t *testing.T) {
 	}
 }
 
+func TestASupervisorWithoutItsKeeperGetsNoOtherCommand(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	awaitStandby(t, c)
+	k := c.(*control).keeper
+	if err := k.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "the keeper's end", k.gone)
+	cmd, err := c.Start(context.Background(), spec("exit 4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Release()
+	if cmd.(*command).link.keeper == k {
+		t.Error("the command runs under a supervisor that has no keeper")
+	}
+}
+
 // A supervisor serves one command after another: an order that comes late must
 // not reach the next one.
 func TestLateEndDoesNotReachTheNextCommand(t *testing.T) {

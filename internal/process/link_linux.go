@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // link is the executor's side of one supervisor.
@@ -68,6 +70,28 @@ func startKeeper(executor string) (*keeperLink, error) {
 		watched: make(map[int]*link), statuses: make(map[int]syscall.WaitStatus),
 	}, nil
 }
+
+// keepAwake continues the keeper whenever something has stopped it, until it has
+// ended: nobody but its parent would, and a stopped keeper neither continues a
+// stopped supervisor nor ends what a killed one leaves behind.
+func (k *keeperLink) keepAwake() {
+	for {
+		// Nothing is taken in here: the end is for serve to learn, and a stop is
+		// over, for waitid too, once it is continued.
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, k.pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil || info.Code != cldStopped:
+			return
+		case k.process.Signal(unix.SIGCONT) != nil:
+			return
+		}
+	}
+}
+
+// cldStopped is a siginfo's code for a child that was stopped.
+const cldStopped = 5
 
 // serve reads what the keeper reports, until it has ended.
 func (k *keeperLink) serve() {
@@ -155,4 +179,13 @@ func (k *keeperLink) supervises(pid int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.watched[pid] != nil
+}
+
+// vouches reports whether pid is a living supervisor with a keeper above it. One
+// whose keeper was killed ends its command as any other, but gets no next one: if
+// it were killed too, nobody would hold what it leaves.
+func (k *keeperLink) vouches(pid int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.lost && k.watched[pid] != nil
 }

@@ -17,7 +17,8 @@
 //   - A command that kills its supervisor falls to the keeper, which has no
 //     other children than supervisors and therefore knows whom to end. Only one
 //     that kills both, and has cleaned its environment too, can get away; then
-//     End does not say that it is dead.
+//     End does not say that it is dead. One that stops them gains nothing: the
+//     keeper continues its supervisors, and the executor the keeper.
 //
 // A signal goes to a process that was seen to descend from the supervisor,
 // through a descriptor that names the process and not its number, after the

@@ -13,8 +13,8 @@ import (
 
 // Recover ends what an executor that was killed may have left running. Its
 // supervisors end their trees when it dies, so that this mostly finds nothing;
-// it waits for those that are still at it, ends what a stopped one holds, and
-// looks for the marker in case they were killed too. It is called before the
+// it waits for those that are still at it, ends what a stopped one holds, lets a
+// stopped keeper go on, and looks for the marker in case they were killed too. It is called before the
 // first Start.
 //
 // Nothing an entry says is believed unchecked. A number that now belongs to
@@ -42,6 +42,7 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	for _, r := range entries {
 		alive.PIDs = append(alive.PIDs, endSupervised(ctx, r)...)
 	}
+	alive.PIDs = append(alive.PIDs, wakeKeepers(ctx)...)
 	alive.PIDs = append(alive.PIDs, endMarked(ctx, entries)...)
 	if len(alive.PIDs) > 0 {
 		log.Warn("commands of the last run will not die", "pids", alive.PIDs)
@@ -92,6 +93,48 @@ func endSupervised(ctx context.Context, r Recorded) (alive []int) {
 			return append(pidsOf(tree), supervisor.pid)
 		}
 	}
+}
+
+// wakeKeepers continues the keepers that a command stopped and whose executor is
+// no more, and waits until they have ended what a killed supervisor left to them,
+// and themselves. It returns what is alive when ctx ends. Whoever only looks like
+// a keeper is continued, and no more.
+func wakeKeepers(ctx context.Context) (alive []int) {
+	woken := make(map[proc]bool)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		alive = nil
+		for _, p := range abandonedKeepers() {
+			id := proc{pid: p.pid, start: p.start}
+			if p.state == 'T' {
+				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
+			}
+			if woken[id] {
+				tree, _ := descendants(p.pid, nil)
+				alive = append(append(alive, pidsOf(tree)...), p.pid)
+			}
+		}
+		if len(alive) == 0 || wait(ctx, pause) != nil {
+			return alive
+		}
+	}
+}
+
+// abandonedKeepers lists the keepers whose executor is no more.
+func abandonedKeepers() (found []proc) {
+	pids, _ := allPIDs()
+	for _, pid := range pids {
+		argv := commandLine(pid)
+		if len(argv) != 1 || argv[0] != keeperName {
+			continue
+		}
+		if executor, ok := executorOf(pid); !ok || sameAndAlive(executor) {
+			continue
+		}
+		if p, err := readProc(pid); err == nil && p.live() {
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 func pidsOf(procs []proc) []int {

@@ -48,9 +48,16 @@ var tortures = []torture{
 	{name: "other-user", root: true, command: "setpriv --reuid=%[3]d --regid=%[3]d --clear-groups setsid sleep %[1]s & wait"},
 	{name: "kills-supervisor", command: "sleep .2; kill -9 $PPID; sleep %[1]s", killsHelper: true},
 	{name: "stops-supervisor", command: "kill -STOP $PPID; sleep %[1]s"},
+	{name: "stops-keeper-and-supervisor",
+		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); " + stopsKeeper + "; kill -STOP $PPID; sleep %[1]s"},
+	{name: "stops-keeper-and-kills-supervisor", killsHelper: true,
+		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep .2; " + stopsKeeper + "; kill -9 $PPID; sleep %[1]s"},
 	{name: "kills-supervisor-and-hides", killsHelper: true,
 		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep .2; kill -9 $PPID; sleep %[1]s"},
 }
+
+// stopsKeeper stops the supervisor's parent.
+const stopsKeeper = "while read -r name value; do case $name in PPid:) kill -STOP $value;; esac; done </proc/$PPID/status"
 
 var tokens atomic.Int64
 
