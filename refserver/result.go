@@ -10,7 +10,10 @@ import (
 // result takes a terminal answer of an instruction in flight (§3.3).
 func (c *Call) result(k *socket, f *wire.Result, v Violation) {
 	if f.DeviceSeq <= c.deviceSeq { // R6
-		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		// It is acknowledged when it is in the books and no sooner: until then the
+		// instruction is listed, and a device that had let go of it would have to
+		// answer anew.
+		c.finishIfDelivered()
 		return
 	}
 	if c.terminal != nil {

@@ -375,6 +375,34 @@ func TestAckDeliveredHoldsTheAckUntilTheConsumerTookIt(t *testing.T) {
 	})
 }
 
+// A device that hears resultAck lets go, so a result sent again may not be acknowledged
+// while the next helloAck would still list its instruction.
+func TestAResentResultIsAckedWhenItIsInTheBooksAndNoSooner(t *testing.T) {
+	simulate(t, refserver.Config{}, func(w *world) {
+		next := make(chan struct{})
+		k, call := w.started(refserver.Dispatch{Deliver: func(wire.ChunkKind, []byte) error { <-next; return nil }})
+		k.stdout(call.ID(), 0, "x")
+		k.acked(0)
+		k.exit(call.ID(), 1, 0)
+		k.acked(1)
+		send := func() {
+			k.send(&wire.Result{Gen: k.gen, InstructionID: call.ID(), DeviceSeq: 4, Outcome: wire.ExecOutcome{}})
+		}
+		send()
+		send()
+		k.silent()
+		if call.State() != wire.StateDispatchCommitted {
+			w.t.Fatalf("state %s", call.State())
+		}
+		next <- struct{}{}
+		if f := expect[*wire.ResultAck](k); f.InstructionID != call.ID() {
+			w.t.Errorf("got %+v", f)
+		}
+		w.settledBy(call, refserver.ByResult)
+		w.violated()
+	})
+}
+
 func TestWhatWasDeliveredDuringTheFenceIsAckedAfterIt(t *testing.T) {
 	simulate(t, refserver.Config{}, func(w *world) {
 		next := make(chan struct{})
