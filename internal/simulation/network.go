@@ -252,7 +252,7 @@ func (l *lane) write(p []byte) (done int, err error) {
 		n, spent, err := l.put(p[done:])
 		if n == 0 && err == nil {
 			// Let the reader take all that it takes at this moment.
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			continue
 		}
 		done += n
