@@ -46,12 +46,12 @@ to do about it. Works without a network and without a running executor.`,
 		Example: "  sema device status --watch",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, record, err := a.chosen(device)
+			home, record, err := a.chosen(device)
 			if err != nil {
 				return err
 			}
 			if watch {
-				return a.watchStatus(c.Context(), record, asJSON)
+				return a.watchStatus(c.Context(), home, record.DeviceID, asJSON)
 			}
 			s := readStatus(record)
 			if asJSON {
@@ -86,15 +86,22 @@ func readStatus(r *enroll.Record) deviceStatus {
 	return s
 }
 
-// watchStatus redraws in place on a terminal, and prints each change elsewhere.
-func (a *app) watchStatus(ctx context.Context, r *enroll.Record, asJSON bool) error {
+// watchStatus redraws in place on a terminal, and prints each change elsewhere. It
+// ends when the device is enrolled no longer.
+func (a *app) watchStatus(ctx context.Context, home *enroll.Home, deviceID string, asJSON bool) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
 	terminal := isTerminal(a.stdout)
 	var last []byte
+	var size terminalSize
 	for {
+		// Anew each time: the server may have revoked the device meanwhile.
+		r, err := home.Record(deviceID)
+		if err != nil {
+			return err
+		}
 		s := readStatus(r)
 		var page []byte
 		if asJSON {
@@ -106,11 +113,14 @@ func (a *app) watchStatus(ctx context.Context, r *enroll.Record, asJSON bool) er
 		} else {
 			page = a.renderStatus(s)
 		}
+		out := page
+		if terminal && !asJSON {
+			before := size
+			size = sizeOf(a.stdout)
+			page = size.fit(page)
+			out = redraw(last, page, last != nil && size != before)
+		}
 		if !bytes.Equal(page, last) {
-			out := page
-			if terminal && !asJSON {
-				out = redraw(last, page)
-			}
 			if _, err := a.stdout.Write(out); err != nil {
 				return err
 			}
@@ -124,10 +134,14 @@ func (a *app) watchStatus(ctx context.Context, r *enroll.Record, asJSON bool) er
 	}
 }
 
-// redraw moves back over the last page and writes the new one over it.
-func redraw(last, page []byte) []byte {
+// redraw moves back over the last page and writes the new one over it. A
+// terminal that was resized has moved the last page somewhere: it is cleared.
+func redraw(last, page []byte, resized bool) []byte {
 	var b bytes.Buffer
-	if n := bytes.Count(last, []byte("\n")); n > 0 {
+	switch n := bytes.Count(last, []byte("\n")); {
+	case resized:
+		b.WriteString("\x1b[H")
+	case n > 0:
 		fmt.Fprintf(&b, "\x1b[%dA", n)
 	}
 	b.WriteString("\x1b[J")

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -14,6 +15,39 @@ import (
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// terminalSize is how many columns and rows a terminal has; zero where it does
+// not say.
+type terminalSize struct{ columns, rows int }
+
+func sizeOf(w io.Writer) terminalSize {
+	f, ok := w.(*os.File)
+	if !ok {
+		return terminalSize{}
+	}
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return terminalSize{}
+	}
+	return terminalSize{columns, rows}
+}
+
+// fit cuts a page so that the terminal neither wraps a line of it nor scrolls:
+// what is drawn can then be drawn over. The cursor's own row stays free.
+func (t terminalSize) fit(page []byte) []byte {
+	lines := strings.SplitAfter(strings.TrimSuffix(string(page), "\n"), "\n")
+	if most := t.rows - 1; t.rows > 1 && len(lines) > most {
+		lines = append(lines[:most-1:most-1], "…")
+	}
+	for i, line := range lines {
+		line = strings.TrimSuffix(line, "\n")
+		if runes := []rune(line); t.columns > 0 && len(runes) > t.columns {
+			line = string(runes[:t.columns-1]) + "…"
+		}
+		lines[i] = line + "\n"
+	}
+	return []byte(strings.Join(lines, ""))
 }
 
 // coloured reports whether what goes to w may have colours: to a terminal, unless
