@@ -46,7 +46,7 @@ executor goes on undisturbed.`,
 			if err := enroll.MoveKey(c.Context(), home, record, a.stores(), args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "The key of %s is in the %s now, and nowhere else.\n", record.DeviceID, storeWords(args[0]))
+			fmt.Fprintln(a.stderr, foldAll(fmt.Sprintf("The key of %s is in the %s now, and nowhere else.", record.DeviceID, storeWords(args[0])), "", columns))
 			return nil
 		},
 	}
