@@ -22,6 +22,9 @@ const (
 	// doubtAfter is how many auth_failed in a row suggest that the enrollment is
 	// gone. The server never says so (§1.4).
 	doubtAfter = 3
+	// lateHello is how long a hello may still reach the server after its socket was
+	// given up: an operating system goes on sending for about as long.
+	lateHello = 2 * time.Minute
 	// napLimit ends a sleep that was announced and did not come.
 	napLimit = 30 * time.Second
 )
@@ -47,6 +50,7 @@ type Link struct {
 	stuck        []string // what the last fence that came to its end could not see die
 	departure    *departure
 	watch        *wallWatch
+	unanswered   time.Time // when a socket was last given up on which a hello may be under way
 }
 
 // New makes a Link that has yet to Run.
@@ -113,6 +117,9 @@ func (l *Link) Run(ctx context.Context) error {
 	cause := CauseStarted
 	for {
 		out := l.connect(ctx, cause)
+		if out.cause == CauseSuperseded && l.byOurselves() {
+			out.kind = retry
+		}
 		if out.kind == nap {
 			cause, out = l.sleep(ctx, out)
 		} else if out.kind == retry {
@@ -204,11 +211,23 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 	})
 	if err != nil {
 		_ = socket.CloseNow()
+		if reject := (*handshake.RejectError)(nil); !errors.As(err, &reject) {
+			l.unanswered = time.Now()
+		}
 		return l.judgeHandshake(err)
 	}
 	l.authFailures = 0
 	l.count.connections.Add(1)
 	return newConnection(l, socket, ack).serve(ctx)
+}
+
+// byOurselves reports whether a hello of this very process may have superseded the
+// connection: one that was still under way when its socket was given up, and reached
+// the server after its successor. Each is forgiven once.
+func (l *Link) byOurselves() bool {
+	may := !l.unanswered.IsZero() && time.Since(l.unanswered) < lateHello
+	l.unanswered = time.Time{}
+	return may
 }
 
 func (l *Link) judgeDial(err error) outcome {
