@@ -70,6 +70,8 @@ func (c *command) closePipes() {
 // be known: only a supervisor that is stuck in the folder takes longer.
 const startPatience = time.Second
 
+var errStillborn = errors.New("the supervisor process ended before it could begin (no more processes or threads allowed?)")
+
 // awaitStart waits for the supervisor's word on the start.
 func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 	f := c.link.ch.f
@@ -78,8 +80,10 @@ func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 		_ = f.SetReadDeadline(time.Now().Add(startPatience))
 		close(armed)
 	})
+	ready := c.serial > 1 // it had a command before
 	kind, payload, fds, err := c.link.ch.get()
 	for err == nil && kind == msgReady {
+		ready = true
 		closeAll(fds)
 		kind, payload, fds, err = c.link.ch.get()
 	}
@@ -97,6 +101,8 @@ func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 		return refusal(number(&payload), syscall.Errno(number(&payload)), s, env)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = ctx.Err()
+	case !ready: // it reads no request before it has said so
+		err = &SpawnError{Err: errStillborn}
 	default:
 		err = ErrLost
 	}
@@ -108,7 +114,7 @@ func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 	case <-c.link.over:
 		return err
 	case <-c.link.keeper.gone:
-		return ErrLost
+		return err
 	case <-patience.C: // stuck in the folder, as on a dead mount
 		return &SurvivorsError{PIDs: []int{c.link.pid}}
 	}

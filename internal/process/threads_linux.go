@@ -8,8 +8,8 @@ import (
 // Threads kept in reserve: what waits in the kernel at one time (a look through
 // /proc, a fork, the wait for a signal or a child), with some to spare.
 const (
-	helperThreads   = 6
-	executorThreads = 12
+	helperThreads   = 3
+	executorThreads = 8
 )
 
 // reserveThreads makes the runtime start n threads now. A command can use up every
