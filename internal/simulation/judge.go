@@ -243,6 +243,9 @@ func (j *judge) fromServer(f refserver.Frame, raw []byte) {
 		}
 	case wire.TypeChunkAck:
 		j.of(f.InstructionID).confirm(f.Seq)
+		if c := j.conns[f.Conn]; c != nil { // what it has need not be sent
+			c.chunks[f.InstructionID] = max(c.chunks[f.InstructionID], f.Seq+1)
+		}
 	}
 }
 
