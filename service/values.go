@@ -64,9 +64,24 @@ func CarriedEnvironment(getenv func(string) string) (pairs, notes []string) {
 				"If the service needs it, put it into the environment of your service manager.")
 			continue
 		}
+		if strings.HasPrefix(name, "SSL_CERT_") {
+			value = fromAnywhere(value)
+		}
 		pairs = append(pairs, name+"="+value)
 	}
 	return pairs, notes
+}
+
+// fromAnywhere makes the paths of a list absolute: a service starts in another
+// folder than this one.
+func fromAnywhere(list string) string {
+	paths := filepath.SplitList(list)
+	for i, p := range paths {
+		if absolute, err := filepath.Abs(p); err == nil && p != "" {
+			paths[i] = absolute
+		}
+	}
+	return strings.Join(paths, string(filepath.ListSeparator))
 }
 
 // hasPassword reports whether a proxy's address carries credentials. Without a

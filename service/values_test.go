@@ -34,6 +34,18 @@ func TestOnlyWhatReachesTheServerIsCarriedAndNoPassword(t *testing.T) {
 	}
 }
 
+// A service starts in another folder than the one it was installed from.
+func TestCertificatesAreCarriedByTheirFullPath(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	environment := map[string]string{"SSL_CERT_FILE": "ca.pem", "SSL_CERT_DIR": "certs:/etc/ssl/certs"}
+	pairs, _ := CarriedEnvironment(func(name string) string { return environment[name] })
+	want := []string{"SSL_CERT_FILE=" + filepath.Join(here, "ca.pem"), "SSL_CERT_DIR=" + filepath.Join(here, "certs") + ":/etc/ssl/certs"}
+	if !slices.Equal(pairs, want) {
+		t.Errorf("carried %q, want %q", pairs, want)
+	}
+}
+
 func TestProxyPasswordsAreSeen(t *testing.T) {
 	for address, want := range map[string]bool{
 		"http://proxy:3128": false, "proxy:3128": false, "proxy": false, "socks5://h:1": false,
