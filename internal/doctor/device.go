@@ -192,27 +192,40 @@ func (d *Doctor) service(ctx context.Context, r *enroll.Record) []Finding {
 	case !s.Installed:
 		f.Level, f.What = OK, "none is installed: this device works while `sema device serve` runs"
 		f.Run = "sema device service install --device " + r.DeviceID
-	case !s.Enabled:
-		f.What = "it does not start by itself"
-		f.Why = "After the next start of the machine this device stays offline."
-		f.Run = "sema device service install --device " + r.DeviceID
-	case s.Lingering != nil && !*s.Lingering:
-		f.What = "it ends when you sign out"
-		f.Why = "Without lingering, user services live as long as your last session."
-		f.Run = "loginctl enable-linger"
-	case !s.Running && s.LastExit != "":
-		f.What = "it is not running; last time: " + s.LastExit
-		f.Why = "This device is offline meanwhile."
-		f.Mend, f.Run = "See why it ended, then start it: `sema device service start`.", "sema device service logs --device "+r.DeviceID
-	case !s.Running:
-		f.What, f.Why = "it is not running", "This device is offline meanwhile."
-		f.Run = "sema device service start --device " + r.DeviceID
-	case s.Edited:
-		f.Level, f.What = OK, "running and enabled; its file was edited since it was installed"
 	default:
+		if troubles := serviceTroubles(s, r.DeviceID); len(troubles) > 0 {
+			return troubles
+		}
 		f.Level, f.What = OK, "running, and starts by itself"
+		if s.Edited {
+			f.What = "running and enabled; its file was edited since it was installed"
+		}
 	}
 	return []Finding{f}
+}
+
+// serviceTroubles are what an installed service lacks, the present before the
+// future.
+func serviceTroubles(s ServiceState, deviceID string) (found []Finding) {
+	add := func(what, why, mend, run string) {
+		found = append(found, Finding{Check: "service", Level: Warn, What: what, Why: why, Mend: mend, Run: run})
+	}
+	const offline = "This device is offline meanwhile."
+	switch {
+	case !s.Running && s.LastExit != "":
+		add("it is not running; last time: "+s.LastExit, offline,
+			"See why it ended, then start it: `sema device service start`.", "sema device service logs --device "+deviceID)
+	case !s.Running:
+		add("it is not running", offline, "", "sema device service start --device "+deviceID)
+	}
+	switch {
+	case !s.Enabled:
+		add("it does not start by itself", "After the next start of the machine this device stays offline.",
+			"", "sema device service install --device "+deviceID)
+	case s.Lingering != nil && !*s.Lingering:
+		add("it ends when you sign out", "Without lingering, user services live as long as your last session.", "", "loginctl enable-linger")
+	}
+	return found
 }
 
 // quote makes a word safe to paste into a shell.

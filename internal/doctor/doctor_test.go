@@ -236,7 +236,7 @@ func TestTheTrueCauseIsNamed(t *testing.T) {
 				w.doctor.Transport = func() (*http.Transport, error) {
 					return enroll.NewTransport(func(string) string { return "/not/there.pem" })
 				}
-			}, "server", doctor.Fail, "no such file", "unset SSL_CERT_FILE"},
+			}, "server", doctor.Fail, "/not/there.pem: no such file", "unset SSL_CERT_FILE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -388,8 +388,15 @@ func TestTheServiceManagersWordCounts(t *testing.T) {
 		"no lingering":  {func(s *doctor.ServiceState) { s.Lingering = &off }, nil, doctor.Warn, "when you sign out"},
 		"stopped":       {func(s *doctor.ServiceState) { s.Running = false }, nil, doctor.Warn, "not running"},
 		"ended":         {func(s *doctor.ServiceState) { s.Running, s.LastExit = false, "exit code 9" }, nil, doctor.Warn, "exit code 9"},
-		"edited":        {func(s *doctor.ServiceState) { s.Edited = true }, nil, doctor.OK, "was edited"},
-		"no manager":    {nil, &enroll.UsageError{What: "systemd", Err: errors.New("not here")}, doctor.Warn, "systemd: not here"},
+		"ended, and no lingering": {func(s *doctor.ServiceState) {
+			s.Running, s.LastExit, s.Lingering = false, "exit code 9", &off
+		}, nil, doctor.Warn, "exit code 9"},
+		"no lingering, and ended": {func(s *doctor.ServiceState) {
+			s.Running, s.LastExit, s.Lingering = false, "exit code 9", &off
+		}, nil, doctor.Warn, "when you sign out"},
+		"not enabled, and stopped": {func(s *doctor.ServiceState) { s.Running, s.Enabled = false, false }, nil, doctor.Warn, "not running"},
+		"edited":                   {func(s *doctor.ServiceState) { s.Edited = true }, nil, doctor.OK, "was edited"},
+		"no manager":               {nil, &enroll.UsageError{What: "systemd", Err: errors.New("not here")}, doctor.Warn, "systemd: not here"},
 	} {
 		w.doctor.Service = func(_ context.Context, id string) (doctor.ServiceState, error) {
 			if id != w.record.DeviceID {

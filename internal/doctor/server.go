@@ -36,8 +36,9 @@ const whyServer = "Work comes from the server; without it this device is offline
 func (d *Doctor) server(ctx context.Context, r *enroll.Record) []Finding {
 	transport, err := d.Transport()
 	if err != nil {
+		what, _, _ := strings.Cut(err.Error(), ".\n") // the remedy is ours
 		return []Finding{{
-			Check: "server", Level: Fail, What: plain(err).Error(), Why: whyServer,
+			Check: "server", Level: Fail, What: what, Why: whyServer,
 			Mend: "SSL_CERT_FILE must name a file of CA certificates in PEM form, or be unset.", Run: "unset SSL_CERT_FILE",
 		}}
 	}
