@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -34,7 +33,7 @@ var defaultBundles = []string{
 func NewTransport(getenv func(string) string) (*http.Transport, error) {
 	roots, err := rootCAs(getenv(certFileVariable))
 	if err != nil {
-		return nil, &UsageError{What: certFileVariable, Err: err}
+		return nil, &UsageError{What: certFileVariable, Err: fmt.Errorf("%w.\nName a file of CA certificates in PEM form there, or unset %s", err, certFileVariable)}
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -75,10 +74,10 @@ func rootCAs(extra string) (*x509.CertPool, error) {
 	}
 	pem, err := os.ReadFile(extra)
 	if err != nil {
-		return nil, fmt.Errorf("extra CA certificates: %w", err)
+		return nil, fmt.Errorf("%s: %w", extra, withoutPath(err))
 	}
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("extra CA certificates: %w: %s", errors.New("no certificate in PEM form in the file"), extra)
+		return nil, fmt.Errorf("%s: no certificate in PEM form in it", extra)
 	}
 	return pool, nil
 }

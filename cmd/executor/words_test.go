@@ -48,6 +48,8 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 		"nothing listens":                   {nil, "device enroll --server http://127.0.0.1:1", exitUnexpected, "Check that the address and port"},
 		"a page answers":                    {nil, "device enroll --server PAGE", exitUnexpected, "Check --server"},
 		"a stranger's certificate":          {nil, "device enroll --server SECURE", exitUnexpected, "SSL_CERT_FILE"},
+		"no file of certificates":           {with("SSL_CERT_FILE", "/no/such/ca.pem"), "device enroll --server SERVER", exitUsage, "or unset SSL_CERT_FILE"},
+		"a file without certificates":       {with("SSL_CERT_FILE", os.DevNull), "device enroll --server SERVER", exitUsage, "or unset SSL_CERT_FILE"},
 		"an unknown token":                  {with("SEMA_ENROLL_TOKEN", theToken), "device enroll --server SERVER --key-store file", exitRefused, "Get a new enrollment token"},
 		"a workspace that is missing":       {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, ""},
 		"a workspace without room for work": {nil, "device enroll --server SERVER --workspace UNWRITABLE", exitUsage, "choose another with --workspace"},
