@@ -166,11 +166,11 @@ func (a *app) printInstalled(deviceID string, done *service.Installed) error {
 		named = " (it also shows under Login Items in the system settings)"
 	}
 	_, err := fmt.Fprintf(a.stdout, `%s
-  %s%s
+  %s
 %s
   how it does   sema device service status
   its log       sema device service logs --follow
-`, what, done.File, named, does)
+`, what, foldAll(done.File+named, "  ", columns-2), does)
 	return err
 }
 
@@ -200,7 +200,7 @@ remove what 'install' wrote. The device stays enrolled.`,
 				return err
 			}
 			a.note(done.Notes...)
-			fmt.Fprintf(a.stderr, "Removed the service of %s:\n  %s\n", id, done.File)
+			fmt.Fprintf(a.stderr, "Removed the service of %s:\n  %s\n", id, foldAll(done.File, "  ", columns-2))
 			return nil
 		},
 	}

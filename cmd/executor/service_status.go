@@ -49,7 +49,8 @@ sema device status.`,
 func renderService(deviceID string, s service.State) []byte {
 	var b bytes.Buffer
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		const indent = "           "
+		fmt.Fprintf(&b, "%-10s %s\n", name, foldAll(fmt.Sprintf(format, args...), indent, columns-len(indent)))
 	}
 	row("device", "%s", deviceID)
 	if !s.Installed {

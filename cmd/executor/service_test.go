@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 
 // keeper is a service manager that only writes down what it is asked.
 type keeper struct {
+	file  string // of the service; "" for a short one
 	state service.State
 	err   error
 	did   []string
@@ -32,12 +34,12 @@ type keeper struct {
 
 func (k *keeper) Install(_ context.Context, s service.Spec, force bool) (*service.Installed, error) {
 	k.did, k.spec, k.force = append(k.did, "install "+s.DeviceID), s, force
-	return &service.Installed{File: "/units/x.service", Change: service.Created, Started: true, Notes: []string{"do this"}}, k.err
+	return &service.Installed{File: cmp.Or(k.file, "/units/x.service"), Change: service.Created, Started: true, Notes: []string{"do this"}}, k.err
 }
 
 func (k *keeper) Uninstall(_ context.Context, id string, force bool) (*service.Removed, error) {
 	k.did, k.force = append(k.did, "uninstall "+id), force
-	return &service.Removed{File: "/units/x.service"}, k.err
+	return &service.Removed{File: cmp.Or(k.file, "/units/x.service")}, k.err
 }
 
 func (k *keeper) Start(_ context.Context, id string) error {
@@ -139,6 +141,20 @@ func TestWhatInstallSaysFitsATerminal(t *testing.T) {
 	fits(t, "notes", s.stderr)
 	if !strings.Contains(s.stderr, "HTTPS_PROXY") || !strings.Contains(s.stderr, "do this") || strings.Contains(s.stdout+s.stderr, "geheim") {
 		t.Errorf("install said\n%s%s", s.stdout, s.stderr)
+	}
+}
+
+func TestServiceFilesOfLongNamesFitATerminal(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	file := "/home/" + strings.Repeat("long-name/", 12) + ".config/systemd/user/x.service"
+	for _, verb := range []string{"install", "status", "uninstall"} {
+		k := &keeper{file: file, state: service.State{Manager: "systemd", Service: "x.service", File: file, Installed: true, Phase: "inactive"}}
+		s := m.service(k, verb)
+		fits(t, verb, s.stdout+s.stderr)
+		if text := strings.Join(strings.Fields(s.stdout+s.stderr), ""); s.code != 0 || !strings.Contains(text, file) {
+			t.Errorf("%s: exit %d\n%s%s", verb, s.code, s.stdout, s.stderr)
+		}
 	}
 }
 
