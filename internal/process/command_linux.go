@@ -120,6 +120,28 @@ func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 	}
 }
 
+// settled waits until what a killed supervisor left behind is gone, and reports
+// false when its keeper was killed too. A keeper that does not get to it, because
+// something of the command traces it, is helped: whoever traces it ends as well.
+func (l *link) settled() bool {
+	late := time.NewTicker(answerPatience)
+	defer late.Stop()
+	for {
+		select {
+		case <-l.over:
+			return true
+		case <-l.keeper.gone:
+			return false
+		case <-late.C:
+			late.Reset(100 * time.Millisecond)
+		}
+		found, _ := descendants(l.keeper.pid, l.keeper.supervises)
+		for _, p := range found {
+			_ = signalIf(p, func(p proc) bool { return descends(p, l.keeper.pid) }, unix.SIGKILL)
+		}
+	}
+}
+
 // follow hears the supervisor out.
 func (c *command) follow() {
 	l := c.link
@@ -153,9 +175,7 @@ func (c *command) follow() {
 		l.ch.close()
 		c.control.log.Warn("a command's supervisor was killed; ending what it left",
 			"instruction", c.recorded.InstructionID, "pid", l.pid)
-		select {
-		case <-l.over:
-		case <-l.keeper.gone:
+		if !l.settled() {
 			// Both were killed. What still carries the marker can be found.
 			if !exited {
 				c.err = ErrLost

@@ -3,11 +3,14 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -136,6 +139,42 @@ func TestASupervisorWithoutItsKeeperGetsNoOtherCommand(t *testing.T) {
 	if cmd.(*command).link.keeper == k {
 		t.Error("the command runs under a supervisor that has no keeper")
 	}
+}
+
+func TestWhatAKilledSupervisorLeftEndsThoughTheKeeperIsTraced(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	x := torture{command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2}
+	s, token := x.spec(t)
+	cmd, err := c.Start(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Release()
+	x.awaitUp(t, s, token)
+	l := cmd.(*command).link
+	runtime.LockOSThread() // a tracer is a thread
+	defer runtime.UnlockOSThread()
+	threads := fmt.Sprintf("/proc/%d/task/", l.keeper.pid)
+	tasks, err := os.ReadDir(threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(task.Name())
+		if err := syscall.PtraceAttach(tid); err != nil {
+			t.Skipf("nobody may trace here: %v", err)
+		}
+		defer func() { _ = syscall.PtraceDetach(tid) }()
+		eventually(t, 5*time.Second, "the keeper's stop", func() bool {
+			b, err := os.ReadFile(threads + task.Name() + "/stat")
+			return err == nil && strings.Contains(string(b), ") t ")
+		})
+	}
+	if err := syscall.Kill(l.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 8*time.Second, "the end of every process", func() bool { return len(tokenHolders(s, token)) == 0 })
 }
 
 // A supervisor serves one command after another: an order that comes late must
