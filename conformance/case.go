@@ -187,10 +187,10 @@ func (c *Case) gone() {
 func (c *Case) wait(what string, living bool, holds func(refserver.DeviceState) bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, patience)
 	defer cancel()
-	if living {
+	if x := c.exec; living {
 		go func() {
 			select {
-			case <-c.exec.done:
+			case <-x.done:
 				cancel()
 			case <-ctx.Done():
 			}
@@ -236,23 +236,11 @@ func (c *Case) rest(d time.Duration) {
 
 // seen waits until a message went by, and returns the first.
 func (c *Case) seen(what string, wanted func(*message) bool) message {
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		c.trace.mu.Lock()
-		grew := c.trace.grew
-		c.trace.mu.Unlock()
-		if got := c.trace.messages(wanted); len(got) > 0 {
-			return got[0]
-		}
-		select {
-		case <-grew:
-		case <-deadline.C:
-			c.stop("not within %v: %s", patience, what)
-		case <-c.ctx.Done():
-			c.stop("not before the row's time was over: %s", what)
-		}
+	var got []message
+	if !c.eventually(patience, func() bool { got = c.trace.messages(wanted); return len(got) > 0 }) {
+		c.stop("not within %v: %s", patience, what)
 	}
+	return got[0]
 }
 
 // conn is the number of the connection now in use.

@@ -29,17 +29,19 @@ type trace struct {
 	mu    sync.Mutex
 	start time.Time
 	all   []message
-	left  int           // messages from the device that were not kept
-	grew  chan struct{} // replaced and closed with each message
-	// unlike holds the raw bytes that must never go over the wire.
+	left  int // messages that were not kept
+	// secrets must not go over the wire; leaked are the types of frames that held one.
 	secrets []string
 	leaked  []string
 }
 
-// mostKept bounds the memory of rows that provoke floods.
-const mostKept = 200_000
+// The most messages that are kept of each side, for rows that provoke floods.
+const (
+	mostOfServer = 20_000
+	mostOfDevice = 500_000
+)
 
-func newTrace() *trace { return &trace{start: time.Now(), grew: make(chan struct{})} }
+func newTrace() *trace { return &trace{start: time.Now()} }
 
 // see is refserver.Config.Trace.
 func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
@@ -61,13 +63,15 @@ func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
 			}
 		}
 	}
-	if len(t.all) < mostKept {
+	most := mostOfDevice
+	if dir == refserver.FromServer {
+		most = mostOfServer
+	}
+	if len(t.all) < most {
 		t.all = append(t.all, m)
 	} else {
 		t.left++
 	}
-	close(t.grew)
-	t.grew = make(chan struct{})
 }
 
 // contentOf is a digest of what a retransmission must not change.
@@ -134,7 +138,7 @@ func (t *trace) lines() []string {
 		lines = append(lines, m.line(t.start))
 	}
 	if t.left > 0 {
-		lines = append(lines, fmt.Sprintf("… and %d after these", t.left))
+		lines = append(lines, fmt.Sprintf("… and %d that were not kept", t.left))
 	}
 	return lines
 }
