@@ -189,3 +189,61 @@ func TestMaxInflightIsPassedOn(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatComesBeforeGenerationAckIsNotActedOn(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		w.exec()
+		w.work.endTime = 5 * time.Second
+		w.server.Restart() // a fence to come, which lasts
+		w.wait(3 * time.Second)
+		if p := w.last().Phase; p != link.Fencing {
+			t.Fatalf("the link is %s", p)
+		}
+		const id = "ins_01J8ZQ4T9X7M3K5N6P8R0S2V4W"
+		instruct := func() {
+			frame, err := wire.AppendServer(nil, &wire.Instruction{Gen: w.server.State(w.device).Gen, InstructionID: id,
+				RootSessionID: "s", Kind: wire.KindExec, Args: []byte(`{"command":"x"}`), TimeoutMs: 1000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !w.server.Inject(w.device, frame) {
+				t.Fatal("there is no connection")
+			}
+		}
+		instruct()
+		w.wait(time.Second)
+		if w.work.Seen(id) {
+			t.Error("an instruction was taken over before generationAck")
+		}
+		w.wait(10 * time.Second)
+		w.active()
+		instruct()
+		w.wait(time.Second)
+		if !w.work.Seen(id) {
+			t.Error("the same instruction was not taken over after generationAck")
+		}
+	})
+}
+
+// The reader may be handing an instruction over at the moment when the connection
+// ends: its content is cut as well, or it would be waited for in vain.
+func TestWhatIsHandedOverWhileTheConnectionEndsIsCutToo(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		before, during := w.work.cuts(), 0
+		w.work.receive = func() {
+			w.net.cutAll()
+			<-time.After(20 * time.Second) // a heartbeat finds it out
+			during = w.work.cuts()
+		}
+		w.exec()
+		w.wait(30 * time.Second)
+		if during == before {
+			t.Fatal("the connection did not end while the instruction was handed over")
+		}
+		if w.work.cuts() == during {
+			t.Error("the work was not told after it had taken the instruction over")
+		}
+	})
+}

@@ -307,6 +307,7 @@ func (w *world) settled(call *refserver.Call) refserver.Settlement {
 type work struct {
 	outbox  *outbox.Outbox
 	endTime time.Duration // how long End takes; longer than its context: nothing dies
+	receive func()        // called first by Instruct, if set
 
 	mu       sync.Mutex
 	inflight []string
@@ -322,6 +323,9 @@ type work struct {
 }
 
 func (w *work) Instruct(in *wire.Instruction) {
+	if w.receive != nil {
+		w.receive()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen[in.InstructionID] {
@@ -349,6 +353,12 @@ func (w *work) Disconnected() {
 	w.mu.Lock()
 	w.cut++
 	w.mu.Unlock()
+}
+
+func (w *work) cuts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
 }
 
 func (w *work) SetMaxInflight(n int) {
