@@ -185,7 +185,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	})
 	stop := obeySignals(x, log)
 	defer stop()
-	log.Info("serving", "device", record.DeviceID, "server", record.Server.String(), "workspace", record.WorkspaceRoot)
+	log.Info("starting", "device", record.DeviceID, "server", record.Server.String(), "workspace", record.WorkspaceRoot)
 	err = x.Run(ctx)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
