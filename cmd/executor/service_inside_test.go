@@ -292,7 +292,7 @@ func TestInsideALifeAsAService(t *testing.T) {
 	m.sema(exitOK, "service", "start")
 	m.active()
 	log, _ := m.sema(exitOK, "service", "logs", "--lines", "1000")
-	for _, want := range []string{"serving", "instruction ended", "stopped"} {
+	for _, want := range []string{"starting", "instruction ended", "stopped"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log has no %q:\n%s", want, log)
 		}
