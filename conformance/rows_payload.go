@@ -27,15 +27,15 @@ var payloadRows = []Row{
 func payloadParts(c *Case) {
 	c.begin(refserver.Config{PayloadPart: 997})
 	for n, size := range []int{0, 1, 996, 997, 998, 300_000} {
-		content := noise(size, uint64(n))
+		content := noise(size, byte(n))
 		path := c.path(fmt.Sprintf("of-%d", size))
 		a := c.do(put(wire.KindWriteFile, path, content))
 		c.succeeded(fmt.Sprintf("%d bytes", size), a)
 		c.expect(exists(path) && c.read(path) == string(content), "of %d bytes %d are in the file", size, len(c.read(path)))
 	}
 	path := c.path("whole")
-	big := noise(5<<20+3, 9)
-	c.succeeded("5 MiB", c.do(put(wire.KindWriteFile, path, big)))
+	big := noise(2<<20+3, 9)
+	c.succeeded("2 MiB", c.do(put(wire.KindWriteFile, path, big)))
 	c.expect(c.read(path) == string(big), "of %d bytes %d are in the file, or others", len(big), len(c.read(path)))
 }
 

@@ -648,10 +648,10 @@ func r14Heartbeat(c *Case) {
 
 func r14Busy(c *Case) {
 	c.begin(refserver.Config{Heartbeat: time.Second})
-	d := run("head -c 100000000 /dev/zero; sleep 1")
+	d := run("head -c 30000000 /dev/zero; sleep 1")
 	d.AckDelivered = true
 	d.Deliver = func(_ wire.ChunkKind, data []byte) error {
-		time.Sleep(time.Duration(len(data)) * 50 * time.Nanosecond) // 20 MB/s
+		time.Sleep(time.Duration(len(data)) * 100 * time.Nanosecond) // 10 MB/s
 		return nil
 	}
 	a := c.ask(d)

@@ -17,7 +17,7 @@ var streamRows = []Row{
 	{ID: "stream-exit-silent", Section: "§4", Promise: "a command without output has exit as chunk 0", run: streamExitSilent},
 	{ID: "stream-before-result", Section: "§4", Promise: "every chunk goes before the result, and none after it", run: streamBeforeResult},
 	{ID: "stream-acks-lost", Section: "§4, R7", Promise: "with chunkAcks lost the result still goes last, and the stream is whole after a reconnect", run: streamAcksLost},
-	{ID: "stream-exact", Section: "§4", Promise: "output arrives byte for byte, whatever its bytes and its size", run: streamExact, limit: 90 * time.Second},
+	{ID: "stream-exact", Section: "§4", Promise: "output arrives byte for byte, whatever its bytes and its size", run: streamExact, limit: 2 * time.Minute},
 	{ID: "stream-base64", Section: "§4, §2.2", Promise: "chunks are canonical base64 and well-formed, at every length", run: streamBase64},
 	{ID: "stream-entries", Section: "§4", Promise: "no empty chunks, and no flood of tiny ones", run: streamEntries},
 	{ID: "stream-slow-consumer", Section: "§4", Promise: "a slow consumer slows the command and loses nothing", run: streamSlow},
@@ -113,7 +113,7 @@ func streamAcksLost(c *Case) {
 
 func streamExact(c *Case) {
 	c.begin(refserver.Config{})
-	content := noise(6<<20+11, 12)
+	content := noise(3<<20+11, 12)
 	c.write(c.path("bytes"), string(content))
 	d := run("cat bytes; cat bytes >&2")
 	d.AckDelivered = true

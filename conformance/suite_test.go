@@ -57,12 +57,12 @@ func TestMain(m *testing.M) {
 
 func oursConfig(t *testing.T) Config {
 	enroll, serve := Ours(build(t, "../cmd/executor"))
-	return Config{Enroll: enroll, Serve: serve, Parallel: 12}
+	return Config{Enroll: enroll, Serve: serve, Parallel: 8}
 }
 
 func minimalConfig(t *testing.T) Config {
 	path := quote(build(t, "./testdata/minimal"))
-	return Config{Parallel: 12,
+	return Config{Parallel: 8,
 		Enroll: path + " enroll {server} {home} {workspace} {credential}", Serve: path + " serve {home}"}
 }
 
