@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -444,4 +445,59 @@ func FuzzReader(f *testing.F) {
 			t.Errorf("the line after %q is not read", junk)
 		}
 	})
+}
+
+func TestAMissingFileOfTheRecordStopsNoReader(t *testing.T) {
+	t.Parallel()
+	fileName := func(i int) string {
+		if i == 0 {
+			return "activity.jsonl"
+		}
+		return fmt.Sprintf("activity.%d.jsonl", i)
+	}
+	line := func(id string) []byte {
+		b, err := json.Marshal(activity.Entry{Phase: activity.Ended, Time: time.Unix(1, 0), ID: id, Kind: wire.KindExec, Outcome: activity.OK})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b, '\n')
+	}
+	for _, there := range [][]int{{1}, {3}, {3, 1}, {2, 0}, {3, 0}} {
+		dir := t.TempDir()
+		var want []string
+		for _, i := range there {
+			id := fmt.Sprint(i)
+			want = append(want, id)
+			if err := os.WriteFile(filepath.Join(dir, fileName(i)), line(id), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read := func(r *activity.Reader) (got []string) {
+			for {
+				e, ok, err := r.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					return got
+				}
+				got = append(got, e.ID)
+			}
+		}
+		r := activity.NewReader(dir)
+		if got := read(r); !slices.Equal(got, want) {
+			t.Errorf("of the files %v: %v", there, got)
+		}
+		if there[len(there)-1] != 0 { // the one that grows comes into being later
+			if err := os.WriteFile(filepath.Join(dir, fileName(0)), line("later"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(r); !slices.Equal(got, []string{"later"}) {
+				t.Errorf("after the files %v: %v", there, got)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

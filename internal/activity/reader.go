@@ -109,7 +109,7 @@ func (r *Reader) more() (bool, error) {
 			// Put aside after our last look: it may have grown before that.
 			r.sealed = true
 		default:
-			if err := r.advance(place); err != nil {
+			if moved, err := r.advance(place); !moved || err != nil {
 				return false, err
 			}
 		}
@@ -130,29 +130,33 @@ func (r *Reader) place() (int, error) {
 	return files, nil
 }
 
-// advance goes on to the file after ours, which is the place-th now.
-func (r *Reader) advance(place int) error {
+// advance goes on to the file after ours, which is the place-th now: the nearest
+// one that is there, since in the middle of a rotation, or where somebody has
+// tidied up, a number may be missing. False: there is none for now.
+func (r *Reader) advance(place int) (moved bool, err error) {
 	if place == files {
-		return r.leave()
+		return true, r.leave()
 	}
-	next, err := os.Open(filepath.Join(r.dir, name(place-1)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // in the middle of a rotation: look again
-	}
-	if err != nil {
-		return err
+	var next *os.File
+	for i := place - 1; next == nil; i-- {
+		if i < 0 {
+			return false, nil
+		}
+		if next, err = os.Open(filepath.Join(r.dir, name(i))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
 	}
 	// A rotation in between would have put a later file under that name.
 	if now, err := r.place(); err != nil || now != place {
 		_ = next.Close()
-		return err
+		return true, err
 	}
 	if err := r.leave(); err != nil {
 		_ = next.Close()
-		return err
+		return false, err
 	}
 	r.file = next
-	return nil
+	return true, nil
 }
 
 // leave closes a file that is through. What is left of it is a torn line.
