@@ -343,6 +343,9 @@ func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (Stat
 		Text:     value["StatusText"],
 		outdated: value["NeedDaemonReload"] == "yes",
 	}
+	if !state.Running {
+		state.Text = "" // the last word of one that is gone; systemd keeps it
+	}
 	if sub := value["SubState"]; sub != "" && sub != "dead" && sub != state.Phase {
 		state.Phase += " (" + sub + ")"
 	}

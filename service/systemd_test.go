@@ -359,3 +359,15 @@ func ExampleMeaning() {
 	// exit code 5, revoked; enroll again
 	// exit code 42
 }
+
+// systemd keeps the last word of an executor that was killed.
+func TestADeadExecutorsLastWordIsNotShownAsItsState(t *testing.T) {
+	for pid, want := range map[string]string{"7": "active", "0": ""} {
+		m, _, _ := aSystemd(t, map[string]answer{"systemctl --user show sema-device-": {
+			text: "UnitFileState=enabled\nActiveState=active\nSubState=running\nMainPID=" + pid + "\nStatusText=active\n"}})
+		state, err := m.show(t.Context(), nil, "dev_01")
+		if err != nil || state.Text != want {
+			t.Errorf("pid %s: %q, %v", pid, state.Text, err)
+		}
+	}
+}
