@@ -225,3 +225,23 @@ func TestUnenrollingSaysHowToRemoveTheService(t *testing.T) {
 		t.Errorf("without a service: %+v", s)
 	}
 }
+
+// What is said to be next can be pasted, however many devices there are.
+func TestTheNextStepsAfterEnrollingNameTheDeviceWhereThereAreOthers(t *testing.T) {
+	m := newMachine(t)
+	long := filepath.Join(t.TempDir(), strings.Repeat("long-name-", 12))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i, workspace := range []string{long, t.TempDir()} {
+		s := m.run("device", "enroll", "--server", m.url, "--workspace", workspace, "--key-store", "file")
+		fits(t, "enroll", s.stdout)
+		id := strings.Fields(strings.TrimPrefix(s.stdout, "Enrolled as "))[0]
+		for _, step := range []string{"sema device serve", "sema device service install"} {
+			named := strings.Contains(s.stdout, step+" --device "+id+"\n")
+			if alone := strings.Contains(s.stdout, step+"\n"); alone != (i == 0) || named != (i == 1) {
+				t.Errorf("device %d:\n%s", i+1, s.stdout)
+			}
+		}
+	}
+}

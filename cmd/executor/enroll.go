@@ -134,13 +134,13 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printEnrolled(done, f.json)
+	return a.printEnrolled(home, done, f.json)
 }
 
 // enrolledIndent stands below the names of what printEnrolled tells.
 const enrolledIndent = "             "
 
-func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
+func (a *app) printEnrolled(home *enroll.Home, done *enroll.Enrolled, asJSON bool) error {
 	r := done.Record
 	for _, note := range done.Notes {
 		fmt.Fprintln(a.stderr, foldAll("Note: "+note, "", columns))
@@ -154,13 +154,16 @@ func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
 			PublicKey:     r.PublicKey.String(),
 		})
 	}
+	next := "Serve it now:         sema device serve\nOr in the background: sema device service install\n"
+	if _, err := home.Choose(""); err != nil { // there are others, so it has to be named
+		next = fmt.Sprintf("Serve it now:\n  sema device serve --device %[1]s\nOr in the background:\n  sema device service install --device %[1]s\n", r.DeviceID)
+	}
 	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
   server     %s
   workspace  %s
   key        %s
-Serve it now:         sema device serve
-Or in the background: sema device service install
-`, r.DeviceID, r.Server, r.WorkspaceRoot, foldAll("in the "+storeWords(r.KeyStore)+": "+done.KeyStoreReason, enrolledIndent, columns-len(enrolledIndent)))
+%s`, r.DeviceID, r.Server, foldAll(shown(r.WorkspaceRoot), enrolledIndent, columns-len(enrolledIndent)),
+		foldAll("in the "+storeWords(r.KeyStore)+": "+done.KeyStoreReason, enrolledIndent, columns-len(enrolledIndent)), next)
 	return err
 }
 

@@ -31,7 +31,7 @@ func (p *progress) note(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.over {
-		fmt.Fprintln(p.a.stderr, line)
+		fmt.Fprintln(p.a.stderr, foldAll(line, "", columns))
 	}
 }
 
