@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -15,11 +16,16 @@ func absoluteFolder(name string) (string, error) {
 		return "", errors.New("the current folder is not there any more")
 	}
 	info, err := os.Stat(absolute)
-	if err != nil {
-		return "", fmt.Errorf("%s: it is not there, or cannot be looked at: %w", absolute, err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%s is not there: name a folder that is", absolute)
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("%s may not be looked at by this user: name another folder", absolute)
+	case err != nil:
+		return "", fmt.Errorf("%s cannot be looked at: %w", absolute, err)
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%s: not a folder", absolute)
+		return "", fmt.Errorf("%s is not a folder: name one", absolute)
 	}
 	return absolute, nil
 }
