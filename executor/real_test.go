@@ -272,6 +272,7 @@ func TestWhatACrashLeftIsEndedBeforeTheNextExecutorServes(t *testing.T) {
 }
 
 func TestAnExecutorThatWasFrozenIsActiveAgainWithinThreeSeconds(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	dir, workspace := workspaceOf(t)
 	h := newHost(t, refserver.Config{Heartbeat: time.Second}, workspace)
 	x := child(t, h, dir, workspace)
@@ -282,11 +283,13 @@ func TestAnExecutorThatWasFrozenIsActiveAgainWithinThreeSeconds(t *testing.T) {
 	if err := x.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	frozen := time.NewTimer(10 * time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := h.WaitFor(ctx, h.device, func(s refserver.DeviceState) bool { return !s.Connected }); err != nil {
 		t.Fatal(err) // the server hangs up on the silence
 	}
+	<-frozen.C
 	if err := x.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -86,6 +86,29 @@ func TestAWriteThatStallsCostsTheConnectionAfterTwentySeconds(t *testing.T) {
 	})
 }
 
+func TestAHalfOpenConnectionIsNoticedUnderAFlood(t *testing.T) {
+	simulate(t, options{server: refserver.Config{Heartbeat: 2 * time.Second}}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.net.last().stall(true) // for good: the next write fills what there is of buffers
+		began := time.Since(w.start)
+		if err := w.work.say(t.Context(), call.ID(), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(12 * time.Second)
+		dials := w.entries(link.Connecting)
+		if redial := dials[len(dials)-1].at - began; len(dials) != 2 || redial > 9*time.Second {
+			t.Fatalf("connections tried %+v, the last one after %v", dials, redial)
+		}
+		w.active()
+		w.work.done(call.ID())
+		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
+			t.Errorf("settled %+v", s)
+		}
+		w.innocent()
+	})
+}
+
 func TestASlowPeerIsNotAskedForPongsDuringAWrite(t *testing.T) {
 	simulate(t, options{server: refserver.Config{Heartbeat: 2 * time.Second}}, func(t *testing.T, w *world) {
 		w.active()

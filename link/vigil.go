@@ -12,6 +12,9 @@ type vigil struct {
 	probed   time.Time     // when it began
 }
 
+// serverPatience is how many intervals a server waits for any frame (R14).
+const serverPatience = 3
+
 // How long a probe waits for a sign of life, within one interval.
 const (
 	minProbe = time.Second
@@ -66,11 +69,20 @@ func (v *vigil) judge() (out outcome, over bool) {
 		return outcome{}, false
 	}
 	// Pings wait while a frame is being written; a peer that was not asked need
-	// not have spoken. A write that lasts has its own limit.
+	// not have spoken. But one that has neither taken a frame nor said anything for
+	// three intervals has given us up by now (R14), if it is there at all.
 	clock := v.c.clock()
 	asked := v.c.asked.Load()
 	if asked == 0 || asked < clock-int64(silence) {
-		v.again(interval)
+		wait := interval
+		if began := v.c.writing.Load(); began != 0 {
+			stuck := min(silence, time.Duration(clock-began))
+			if wait = serverPatience*interval - stuck; wait <= 0 {
+				return outcome{kind: retry, cause: CausePeerSilent, err: errPeerSilent}, true
+			}
+			wait = min(wait, interval)
+		}
+		v.again(wait)
 		return outcome{}, false
 	}
 	if wait := interval - time.Duration(clock-asked); wait > 0 {

@@ -24,6 +24,7 @@ type cutConn struct {
 	net.Conn
 	armed atomic.Bool
 	left  atomic.Int64
+	ended atomic.Bool // a read has failed: nothing more will arrive
 }
 
 func (c *cutConn) arm(n int64) {
@@ -55,6 +56,9 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.spend(n)
+	if err != nil {
+		c.ended.Store(true)
+	}
 	return n, err
 }
 

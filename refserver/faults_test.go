@@ -218,3 +218,25 @@ func TestWaitActiveWaitsForGenerationAck(t *testing.T) {
 		}
 	})
 }
+
+// The library calls a message complete when its connection ends between two of its
+// own reads; a server that took it for one would blame an innocent device.
+func TestAMessageCutOffWithItsConnectionIsNobodysFault(t *testing.T) {
+	for n := range 120 {
+		simulate(t, refserver.Config{}, func(w *world) {
+			c := w.connect(epochA)
+			w.net.last.left = n
+			raw, err := wire.AppendDevice(nil, &wire.Heartbeat{Gen: c.gen, Inflight: []string{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.ws.Write(w.t.Context(), websocket.MessageText, raw); err == nil && n < len(raw) {
+				t.Fatalf("%d bytes of %d went out as a whole frame", n, len(raw))
+			}
+			synctest.Wait()
+			for _, v := range w.s.Audit() {
+				t.Errorf("cut after %d bytes: %v", n, v)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package refserver
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func (k *socket) readLoop() {
 			k.cancel()
 			return
 		}
-		if err != nil {
+		if err != nil || k.cutOff(buf) {
 			return
 		}
 		if !k.receive(typ == websocket.MessageBinary, buf) {
@@ -38,6 +39,13 @@ func (k *socket) readLoop() {
 			return
 		}
 	}
+}
+
+// cutOff reports whether a message is the beginning of one whose connection ended
+// in the middle: the library calls it complete if the end came between two of its
+// reads. What is no JSON for that reason is nobody's fault.
+func (k *socket) cutOff(raw []byte) bool {
+	return k.cut != nil && k.cut.ended.Load() && !json.Valid(raw)
 }
 
 // drain reads until the connection is over.

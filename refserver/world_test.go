@@ -86,6 +86,23 @@ type memNet struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
+	last  *breaking // the device's end of the newest connection
+}
+
+// breaking is a connection that can be made to end within a write.
+type breaking struct {
+	net.Conn
+	left int // bytes that still go out; below zero: no end
+}
+
+func (b *breaking) Write(p []byte) (int, error) {
+	if b.left < 0 || len(p) < b.left {
+		b.left -= min(len(p), max(b.left, 0))
+		return b.Conn.Write(p)
+	}
+	n, _ := b.Conn.Write(p[:b.left])
+	_ = b.Conn.Close()
+	return n, net.ErrClosed
 }
 
 func newMemNet() *memNet { return &memNet{conns: make(chan net.Conn), done: make(chan struct{})} }
@@ -106,7 +123,8 @@ func (n *memNet) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
 	case n.conns <- theirs:
-		return ours, nil
+		n.last = &breaking{Conn: ours, left: -1}
+		return n.last, nil
 	case <-n.done:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
