@@ -74,3 +74,12 @@ func (a *app) chosen(deviceID string) (*enroll.Home, *enroll.Record, error) {
 	}
 	return home, record, nil
 }
+
+// naming is what a command line needs to be about this device: nothing where it
+// is the only one.
+func naming(home *enroll.Home, deviceID string) string {
+	if _, err := home.Choose(""); err != nil {
+		return " --device " + deviceID
+	}
+	return ""
+}

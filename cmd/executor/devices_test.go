@@ -245,3 +245,17 @@ func TestTheNextStepsAfterEnrollingNameTheDeviceWhereThereAreOthers(t *testing.T
 		}
 	}
 }
+
+func TestStatusNamesTheDeviceInItsAdviceWhereThereAreOthers(t *testing.T) {
+	m := newMachine(t)
+	first := m.enroll("")
+	if s := m.run("device", "status"); !strings.Contains(s.stdout, "sema device serve, or") {
+		t.Errorf("of one device: %+v", s)
+	}
+	m.enroll("")
+	s := m.run("device", "status", "--device", first)
+	if !strings.Contains(s.stdout, "sema device serve --device "+first) {
+		t.Errorf("of two devices: %+v", s)
+	}
+	fits(t, "status", s.stdout)
+}

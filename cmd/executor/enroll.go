@@ -155,8 +155,8 @@ func (a *app) printEnrolled(home *enroll.Home, done *enroll.Enrolled, asJSON boo
 		})
 	}
 	next := "Serve it now:         sema device serve\nOr in the background: sema device service install\n"
-	if _, err := home.Choose(""); err != nil { // there are others, so it has to be named
-		next = fmt.Sprintf("Serve it now:\n  sema device serve --device %[1]s\nOr in the background:\n  sema device service install --device %[1]s\n", r.DeviceID)
+	if flag := naming(home, r.DeviceID); flag != "" {
+		next = fmt.Sprintf("Serve it now:\n  sema device serve%[1]s\nOr in the background:\n  sema device service install%[1]s\n", flag)
 	}
 	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
   server     %s

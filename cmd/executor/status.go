@@ -32,6 +32,8 @@ type deviceStatus struct {
 	Revoked  bool             `json:"revoked,omitempty"`
 	Executor *status.Snapshot `json:"executor,omitempty"`
 	Problem  string           `json:"problem,omitempty"`
+
+	naming string // see the function of that name
 }
 
 func newStatus(a *app) *cobra.Command {
@@ -53,7 +55,7 @@ to do about it. Works without a network and without a running executor.`,
 			if watch {
 				return a.watchStatus(c.Context(), home, record.DeviceID, asJSON)
 			}
-			s := readStatus(record)
+			s := readStatus(home, record)
 			if asJSON {
 				return json.NewEncoder(a.stdout).Encode(s)
 			}
@@ -69,8 +71,8 @@ to do about it. Works without a network and without a running executor.`,
 
 // readStatus puts together what the lock and the status file say. A file whose
 // writer is gone is not believed.
-func readStatus(r *enroll.Record) deviceStatus {
-	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked()}
+func readStatus(home *enroll.Home, r *enroll.Record) deviceStatus {
+	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked(), naming: naming(home, r.DeviceID)}
 	s.Running, s.PID = holder(r.Dir())
 	if !s.Running {
 		return s
@@ -102,7 +104,7 @@ func (a *app) watchStatus(ctx context.Context, home *enroll.Home, deviceID strin
 		if err != nil {
 			return err
 		}
-		s := readStatus(r)
+		s := readStatus(home, r)
 		var page []byte
 		if asJSON {
 			b, err := json.Marshal(s)
@@ -164,7 +166,11 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 		return b.Bytes()
 	case !s.Running:
 		row("state", "not running")
-		row("", "Start it: sema device serve, or sema device service start")
+		if s.naming == "" {
+			row("", "Start it: sema device serve, or sema device service start")
+		} else {
+			row("", "Start it: sema device serve%s", s.naming)
+		}
 		return b.Bytes()
 	case s.Executor == nil:
 		row("state", "running (pid %d), has not said yet what it does", s.PID)
