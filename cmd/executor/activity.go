@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/activity"
+	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -136,8 +138,13 @@ func (a *app) showActivity(ctx context.Context, record *enroll.Record, f activit
 		past = past[len(past)-f.limit:]
 	}
 	_, pid := holder(record.Dir())
+	since := servingSince(record, pid)
 	for _, e := range past {
-		if err := show(e, pid); err != nil {
+		running := pid
+		if e.Time.Before(since) {
+			running = 0 // of an earlier executor that had the same pid, as in containers
+		}
+		if err := show(e, running); err != nil {
 			return err
 		}
 	}
@@ -151,6 +158,16 @@ func (a *app) showActivity(ctx context.Context, record *enroll.Record, f activit
 		return nil
 	}
 	return a.followActivity(ctx, record, reader, filter, show)
+}
+
+// servingSince is when the executor with this pid began to serve the device; zero
+// where it has not said so.
+func servingSince(record *enroll.Record, pid int) time.Time {
+	snapshot, err := status.Load(filepath.Join(record.Dir(), "status.json"))
+	if err != nil || snapshot.PID != pid {
+		return time.Time{}
+	}
+	return snapshot.Started
 }
 
 func (a *app) followActivity(ctx context.Context, record *enroll.Record, reader *activity.Reader, filter activity.Filter, show func(activity.Entry, int) error) error {

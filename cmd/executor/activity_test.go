@@ -13,6 +13,7 @@ import (
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/instructions"
 	"github.com/sema-agent/device-executor/internal/activity"
+	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -89,6 +90,16 @@ func TestActivityShowsWhatWasDone(t *testing.T) {
 	}
 	defer l.Unlock()
 	if s := m.run("device", "activity", "--limit", "1"); !strings.Contains(s.stdout, "running") {
+		t.Errorf("%s", s.stdout)
+	}
+
+	// Unless it had begun before that executor did, which has the pid of the one
+	// before it wherever processes are numbered from 1.
+	snapshot := &status.Snapshot{PID: os.Getpid(), Started: time.Now().Add(time.Hour), State: status.State{Phase: "active"}}
+	if err := status.Write(m.record(id).Dir()+"/status.json", snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "activity", "--limit", "1"); !strings.Contains(s.stdout, "cut off") {
 		t.Errorf("%s", s.stdout)
 	}
 }
