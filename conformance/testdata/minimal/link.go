@@ -251,7 +251,11 @@ func (a *agent) fence(ack serverFrame) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gen = ack.Gen
+	a.writing = false
 	a.queue = append(a.queue[:0], frame{"t": "generationAck", "gen": ack.Gen})
+	if a.leaving {
+		a.queue = append(a.queue, frame{"t": "goodbye", "gen": ack.Gen, "reason": "shutdown", "graceMs": 15000})
+	}
 	for _, id := range ack.PendingInstructions {
 		if w := a.works[id]; w != nil {
 			w.resume(ack.ChunkWatermarks[id])

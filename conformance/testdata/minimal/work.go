@@ -67,6 +67,7 @@ type agent struct {
 	order   []string
 	seen    map[string]bool
 	queue   []frame // control frames
+	writing bool    // a frame was taken and is not yet written
 	results int
 }
 
@@ -271,7 +272,7 @@ func (a *agent) inflight() []string {
 func (a *agent) drained() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.works) == 0 && len(a.queue) == 0
+	return len(a.works) == 0 && len(a.queue) == 0 && !a.writing
 }
 
 func (a *agent) left() bool {
@@ -333,6 +334,7 @@ func (a *agent) writeLoop(ctx context.Context, ws *websocket.Conn, gen string) {
 			a.wake.Wait()
 			f = a.next(gen)
 		}
+		a.writing = f != nil
 		a.mu.Unlock()
 		if ctx.Err() != nil {
 			return
@@ -341,6 +343,9 @@ func (a *agent) writeLoop(ctx context.Context, ws *websocket.Conn, gen string) {
 		if err != nil || ws.Write(ctx, websocket.MessageText, b) != nil {
 			return
 		}
+		a.mu.Lock()
+		a.writing = false
+		a.mu.Unlock()
 	}
 }
 
