@@ -71,9 +71,13 @@ func newLogin(t *testing.T, address string) *login {
 	l := &login{conn: conn, held: make(chan *os.File, 4), given: make(chan *os.File, 4)}
 	t.Cleanup(func() {
 		_ = conn.Close()
-		close(l.given)
-		for f := range l.given {
-			_ = f.Close()
+		for { // not closed: a call that came in last may still be giving
+			select {
+			case f := <-l.given:
+				_ = f.Close()
+			default:
+				return
+			}
 		}
 	})
 	if err := conn.Export(l, object, iface); err != nil {
