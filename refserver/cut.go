@@ -1,6 +1,7 @@
 package refserver
 
 import (
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -24,7 +25,7 @@ type cutConn struct {
 	net.Conn
 	armed atomic.Bool
 	left  atomic.Int64
-	ended atomic.Bool // a read has failed: nothing more will arrive
+	ended atomic.Bool // the peer has closed: nothing more will arrive
 }
 
 func (c *cutConn) arm(n int64) {
@@ -56,7 +57,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.spend(n)
-	if err != nil {
+	if err == io.EOF { // a deadline, which net/http sets on hijacking, is no end
 		c.ended.Store(true)
 	}
 	return n, err
