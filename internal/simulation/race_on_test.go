@@ -3,4 +3,4 @@
 package simulation
 
 // sizeOfPatience multiplies a limit that is short for the race detector.
-const sizeOfPatience = 5
+const sizeOfPatience = 20
