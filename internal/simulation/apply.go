@@ -6,9 +6,9 @@ import (
 	"github.com/sema-agent/device-executor/wire"
 )
 
-// The most that the wall clock may be off, in all: jumps stay below the time after
+// The most that the wall clock may be off, either way: jumps stay below the time after
 // which the executor gives an unacknowledged result up.
-const mostSkew = 8 * time.Minute
+const mostSkew = 4 * time.Minute
 
 // apply makes an event happen.
 func (w *World) apply(e Event) {
@@ -80,6 +80,7 @@ func (w *World) apply(e Event) {
 		w.x.StopNow()
 		w.again(e.For)
 	case Stop:
+		w.judge.leaves()
 		w.x.Stop(wire.GoodbyeShutdown)
 		w.again(e.For)
 	}

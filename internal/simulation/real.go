@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sema-agent/device-executor/executor"
 	"github.com/sema-agent/device-executor/internal/files"
@@ -57,6 +58,9 @@ func (g *reality) prepare(path string, content []byte) error {
 }
 
 func (*reality) settle() {}
+
+// slack is for machines that do other things as well.
+func (*reality) slack() time.Duration { return 30 * time.Second }
 
 // end looks at what only the machine can tell: how often each command started, that
 // none is left, and that no temporary file is.

@@ -79,11 +79,12 @@ const (
 type Ask struct {
 	Kind      wire.Kind
 	Program   Program
-	Size      int             `json:",omitempty"` // of what is read or written
-	Timeout   time.Duration   // timeoutMs
-	Cancel    []time.Duration `json:",omitempty"` // when it is cancelled, after it was asked for
-	Sip       time.Duration   `json:",omitempty"` // how long the consumer takes over a chunk
-	Straggler bool            `json:",omitempty"` // sent even after a goodbye
+	Size      int                     `json:",omitempty"` // of what is read or written
+	Timeout   time.Duration           // timeoutMs
+	Cancel    []time.Duration         `json:",omitempty"` // when it is cancelled, after it was asked for
+	Sip       time.Duration           `json:",omitempty"` // how long the consumer takes over a chunk
+	Straggler bool                    `json:",omitempty"` // sent even after a goodbye
+	outcome   func(wire.Outcome) bool // whether it is the right one; nil: success is
 }
 
 func (s Schedule) String() string {

@@ -3,6 +3,7 @@ package simulation
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sema-agent/device-executor/executor"
 )
@@ -36,4 +37,5 @@ func (g *madeUp) executor(c *executor.Config) {
 func (*madeUp) folder() string               { return "/workspace" }
 func (*madeUp) prepare(string, []byte) error { return nil }
 func (*madeUp) settle()                      { synctest.Wait() }
+func (*madeUp) slack() time.Duration         { return 0 }
 func (g *madeUp) end(*judge)                 { g.machine.reap() }

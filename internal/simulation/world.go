@@ -1,18 +1,15 @@
 package simulation
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"sync"
 	"time"
 
@@ -49,6 +46,8 @@ type ground interface {
 	prepare(path string, content []byte) error
 	// settle waits until nothing more happens at this moment, where that can be known.
 	settle()
+	// slack is how much longer things may take than they have to.
+	slack() time.Duration
 	// end ends what still runs, and returns what did not hold.
 	end(*judge)
 }
@@ -313,144 +312,4 @@ func (w *World) order(change func(*faults)) {
 		return a
 	}
 	w.server.SetFaults(f)
-}
-
-// dispatch gives an instruction once the device is active, from a goroutine.
-func (w *World) dispatch(ask *Ask, n int, calm bool) {
-	w.calls.Go(func() {
-		limit, cancel := context.WithTimeout(w.ctx, time.Minute)
-		defer cancel()
-		if w.server.WaitActive(limit, w.device) != nil {
-			return
-		}
-		// Those who waited for the same moment go one after another.
-		time.Sleep(time.Duration(n)*1013*time.Microsecond + 1)
-		var h [3]heard
-		what := refserver.Dispatch{Kind: ask.Kind, TimeoutMs: ask.Timeout.Milliseconds(), Straggler: ask.Straggler,
-			AckDelivered: ask.Sip > 0,
-			Deliver: func(kind wire.ChunkKind, data []byte) error {
-				if ask.Sip > 0 {
-					time.Sleep(ask.Sip)
-				}
-				w.judge.deliver(ask, &h, kind, data)
-				return nil
-			}}
-		switch ask.Kind {
-		case wire.KindWriteFile:
-			what.Content = ask.content()
-			what.Args = wire.WriteArgs{Path: path.Join(w.ground.folder(), fmt.Sprintf("written-%d", n))}
-		case wire.KindReadBinaryFile:
-			name := path.Join(w.ground.folder(), fmt.Sprintf(readName, ask.Program.Seed, ask.Size))
-			if err := w.ground.prepare(name, ask.content()); err != nil {
-				w.judge.Fail("prepare a file: %v", err)
-				return
-			}
-			what.Args = wire.PathArgs{Path: name}
-		default:
-			what.Args = wire.ExecArgs{Command: ask.Program.command()}
-		}
-		call, err := w.server.Dispatch(w.ctx, w.device, what)
-		if err != nil {
-			if !errors.Is(err, refserver.ErrClosed) {
-				w.judge.Fail("dispatch: %v", err)
-			}
-			return
-		}
-		w.judge.given(call.ID(), ask, calm)
-		var cancels sync.WaitGroup
-		for _, at := range ask.Cancel {
-			cancels.Go(func() {
-				t := time.NewTimer(at)
-				defer t.Stop()
-				select {
-				case <-t.C:
-					w.judge.cancelled(call.ID())
-					call.Cancel()
-				case <-call.Done():
-				}
-			})
-		}
-		limitOfCall := time.NewTimer(w.longest)
-		defer limitOfCall.Stop()
-		select {
-		case <-call.Done():
-		case <-limitOfCall.C:
-			w.judge.Fail("%s %s never settled", ask.Kind, call.ID())
-			return
-		}
-		cancels.Wait()
-		how, err := call.Wait(w.ctx)
-		if err != nil {
-			w.judge.Fail("%s: %v", call.ID(), err)
-			return
-		}
-		w.judge.settled(call.ID(), how, h, w.ground.written)
-	})
-}
-
-// wholesome is the work that must succeed once all is calm.
-func wholesome(seed uint64) []*Ask {
-	return []*Ask{
-		{Kind: wire.KindExec, Timeout: time.Minute, Program: Program{Seed: seed + 1, Exit: 3, Steps: []Step{{Stream: 1, Bytes: 20_000}, {After: time.Millisecond, Stream: 2, Bytes: 10}}}},
-		{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 5000, Program: Program{Seed: seed + 2}},
-		{Kind: wire.KindReadBinaryFile, Timeout: time.Minute, Size: 66_000, Program: Program{Seed: seed + 3}},
-		{Kind: wire.KindExecStream, Timeout: time.Minute, Program: Program{Seed: seed + 4}},
-	}
-}
-
-// calm ends all faults, and sees whether everything comes right.
-func (w *World) calm() {
-	w.mu.Lock()
-	all := w.later
-	w.later = nil
-	w.mu.Unlock()
-	for _, l := range all {
-		if l.timer.Stop() {
-			l.end()
-		}
-	}
-	w.net.heal()
-	w.net.open().each(3, func(l *lane) { l.budget = -1 })
-	w.net.open().each(3, (*lane).flow)
-	w.judge.Note("calm")
-	if w.x == nil {
-		return
-	}
-	// A connection that swallows everything is noticed, or it is none.
-	time.Sleep(4*w.s.Config.Heartbeat + 3*time.Second)
-	limit, cancel := context.WithTimeout(w.ctx, 5*time.Minute)
-	defer cancel()
-	if err := w.server.WaitActive(limit, w.device); err != nil {
-		w.judge.Fail("not active again: %v", err)
-	}
-	for i, ask := range wholesome(w.s.Seed) {
-		w.dispatch(ask, 1000+i, true)
-	}
-	w.calls.Wait()
-	if !w.hasEnded() {
-		w.x.Stop(wire.GoodbyeUserStop)
-		w.await(time.Minute)
-	}
-}
-
-// oldFrames are frames that must not be acted on, but for %s, the id of something in
-// flight. They are of no generation that ever was.
-var oldFrames = []string{
-	`{"t":"cancel","gen":"0","instructionId":%q}`,
-	`{"t":"resultAck","gen":"18446744073709551615","instructionId":%q}`,
-	`{"t":"chunkAck","gen":"0","instructionId":%q,"upToStreamSeq":1000000}`,
-	`{"t":"instruction","gen":"0","instructionId":%q,"rootSessionId":"s","issuedSeq":1,"kind":"exec","args":{"command":"false"},"timeoutMs":1000}`,
-	`{"t":"bye","gen":"0","reason":"revoked","about":%q}`,
-	`{"t":"ping","about":%q}`,
-	`{"t":"new in a later version","instructionId":%q}`,
-	`this is not JSON, %q`,
-}
-
-func (w *World) inject(n int64) {
-	id := "ins_unheard_of"
-	if flying := w.server.State(w.device).Inflight; len(flying) > 0 {
-		id = flying[int(n)%len(flying)]
-	}
-	raw := fmt.Appendf(nil, oldFrames[int(n)%len(oldFrames)], id)
-	w.server.Inject(w.device, bytes.TrimSpace(raw))
 }
