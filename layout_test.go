@@ -40,8 +40,9 @@ var storeys = []string{
 var leaves = map[string][]string{
 	"internal/activity": {"instructions", "wire"},
 	"internal/doctor": {"enroll", "fence", "instructions", "internal/files", "internal/loginenv", "internal/process",
-		"internal/status", "link", "wire"},
+		"internal/remedy", "internal/status", "link", "wire"},
 	"internal/fault":       {},
+	"internal/remedy":      {},
 	"internal/status":      {"wire"},
 	"internal/process":     {"internal/fault", "wire"},
 	"internal/files":       {"internal/fault", "internal/files/place", "internal/files/posix", "wire"},

@@ -3,6 +3,8 @@ package enroll
 import (
 	"fmt"
 	"strings"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // NoDeviceError means that nothing is enrolled, or not the device that was
@@ -23,9 +25,9 @@ func (e *NoDeviceError) Error() string {
 // Advice says what a person can do.
 func (e *NoDeviceError) Advice() string {
 	if e.DeviceID == "" {
-		return "Enroll this machine with `sema device enroll --server URL`."
+		return remedy.Step("Enroll this machine", remedy.Command("enroll", "--server", "URL"))
 	}
-	return "`sema device list` shows what is enrolled."
+	return remedy.Step("See what is enrolled", remedy.Command("list"))
 }
 
 // ExitCode implements the interface that ExitCode asks for.
@@ -47,7 +49,7 @@ func (e *SeveralDevicesError) Error() string {
 
 // Advice says what a person can do.
 func (*SeveralDevicesError) Advice() string {
-	return "Name one with --device ID; `sema device list` says which is which."
+	return "Name one with --device ID. " + remedy.Step("Which is which", remedy.Command("list"))
 }
 
 // ExitCode implements the interface that ExitCode asks for.
@@ -90,7 +92,7 @@ func (e *RevokedError) Error() string {
 
 // Advice says what a person can do.
 func (e *RevokedError) Advice() string {
-	return fmt.Sprintf("Enroll again for a new device id: `sema device enroll --server %s`.", e.Record.Server)
+	return remedy.Step("Enroll again for a new device id", e.Record.Server.EnrollCommand())
 }
 
 // ExitCode implements the interface that ExitCode asks for.

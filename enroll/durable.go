@@ -59,7 +59,7 @@ func syncDir(dir string) error {
 // makeFolder makes a folder of ours, and its parents, closed to others.
 func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
-		return fmt.Errorf("make the folder %s: %w", dir, withoutPath(err))
+		return fmt.Errorf("make a folder for the records: %w", err)
 	}
 	return nil
 }

@@ -181,7 +181,12 @@ func (e *Enroller) prepare(ctx context.Context, q Request, token Token, root str
 func (e *Enroller) register(ctx context.Context, q Request, token Token, r *Record) error {
 	id, settled, err := e.Client.Register(ctx, q.Server, q.Credential, registration(q, token, r))
 	if err == nil {
-		return e.Home.complete(r, id)
+		err = e.Home.complete(r, id)
+		var taken *TakenError
+		if !errors.As(err, &taken) {
+			return err
+		}
+		settled = true // it is known what the server did, if not why
 	}
 	var answered *AnswerError
 	if errors.As(err, &answered) && answered.Reason == ReasonTokenRefused {

@@ -276,3 +276,20 @@ func (e *UnfinishedError) Advice() string {
 	}
 	return "Enroll again. Should the server then list a device that never connects, revoke that one there."
 }
+
+// TakenError means that the server gave this device the id of another one that
+// is enrolled here. That one is untouched.
+type TakenError struct {
+	DeviceID string
+	Server   Server
+}
+
+// Error implements error.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%s: %s answered with the id %s, which another device on this machine has", registering, e.Server, e.DeviceID)
+}
+
+// Advice says what a person can do.
+func (*TakenError) Advice() string {
+	return "That device is untouched, and nothing was kept of this one. Tell whoever runs the server: an id must stand for one key only."
+}

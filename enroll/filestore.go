@@ -31,11 +31,11 @@ type fileStore struct{}
 func (fileStore) Name() string { return StoreFile }
 
 // trouble makes the store's error; a context that ended is told as such.
-func (fileStore) trouble(ctx context.Context, doing string, kind KeyTrouble, path string, err error) error {
+func (fileStore) trouble(ctx context.Context, ref KeyRef, doing string, kind KeyTrouble, path string, err error) error {
 	if gaveUp(ctx) {
 		return context.Cause(ctx)
 	}
-	return &KeyError{Store: StoreFile, Doing: doing, Trouble: kind, Path: path, Err: withoutPath(err)}
+	return &KeyError{DeviceID: ref.DeviceID, Store: StoreFile, Doing: doing, Trouble: kind, Path: path, Err: withoutPath(err)}
 }
 
 func (s fileStore) Save(ctx context.Context, ref KeyRef, key handshake.PrivateKey) error {
@@ -44,7 +44,7 @@ func (s fileStore) Save(ctx context.Context, ref KeyRef, key handshake.PrivateKe
 		return struct{}{}, writeDurably(path, encodeSeed(key))
 	})
 	if err != nil {
-		return s.trouble(ctx, "store", KeyIO, path, err)
+		return s.trouble(ctx, ref, "store", KeyIO, path, err)
 	}
 	return nil
 }
@@ -55,15 +55,15 @@ func (s fileStore) Load(ctx context.Context, ref KeyRef) (handshake.PrivateKey, 
 	var exposed *exposedError
 	switch {
 	case errors.As(err, &exposed):
-		return handshake.PrivateKey{}, s.trouble(ctx, "read", KeyExposed, exposed.path, exposed.err)
+		return handshake.PrivateKey{}, s.trouble(ctx, ref, "read", KeyExposed, exposed.path, exposed.err)
 	case errors.Is(err, fs.ErrNotExist):
-		return handshake.PrivateKey{}, s.trouble(ctx, "read", KeyMissing, path, nil)
+		return handshake.PrivateKey{}, s.trouble(ctx, ref, "read", KeyMissing, path, nil)
 	case err != nil:
-		return handshake.PrivateKey{}, s.trouble(ctx, "read", KeyIO, path, err)
+		return handshake.PrivateKey{}, s.trouble(ctx, ref, "read", KeyIO, path, err)
 	}
 	key, kind := decodeSeed(text, ref)
 	if kind != "" {
-		return handshake.PrivateKey{}, s.trouble(ctx, "read", kind, path, nil)
+		return handshake.PrivateKey{}, s.trouble(ctx, ref, "read", kind, path, nil)
 	}
 	return key, nil
 }
@@ -77,7 +77,7 @@ func (s fileStore) Delete(ctx context.Context, ref KeyRef) error {
 		return struct{}{}, syncDir(ref.Dir)
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s.trouble(ctx, "delete", KeyIO, path, err)
+		return s.trouble(ctx, ref, "delete", KeyIO, path, err)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type registry struct {
 	loseNext bool   // register, and lose the answer
 	after    func() // runs when the answer is lost
 	refuse   *said  // instead of registering
+	sameID   bool   // every device gets the first one's id
 }
 
 func (s *registry) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -61,6 +62,9 @@ func (s *registry) RoundTrip(r *http.Request) (*http.Response, error) {
 	if used == "" {
 		s.devices++
 		id = "dev_0000000000000000000000000" + string(rune('0'+s.devices))
+		if s.sameID {
+			id = "dev_00000000000000000000000001"
+		}
 		s.tokens[body.Token] = body.Pubkey + " " + id
 	}
 	if s.loseNext {
@@ -469,3 +473,40 @@ func TestANewerServerIsANote(t *testing.T) {
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestAnIdThatAnotherDeviceHasLeavesThatOneAndNothingElse(t *testing.T) {
+	m := newMachine(t)
+	m.registry.sameID = true
+	if _, err := m.Enroll(m.ctx, m.request(t)); err != nil {
+		t.Fatal(err)
+	}
+	before := m.files(t)
+	key := m.key(t)
+	_, err := m.Enroll(m.ctx, m.request(t))
+	var taken *enroll.TakenError
+	if !errors.As(err, &taken) || taken.DeviceID != "dev_00000000000000000000000001" || enroll.ExitCode(err) != 1 {
+		t.Fatalf("got %v", err)
+	}
+	forPeople(t, err)
+	if after := m.files(t); !slices.Equal(after, before) || m.key(t) != key {
+		t.Errorf("before %q, after %q", before, after)
+	}
+	left, err := os.ReadDir(filepath.Join(m.dir, "enrolling"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// key is what the key file of the only device holds.
+func (m *machine) key(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(m.dir, "devices", "*", "key"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("key files %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

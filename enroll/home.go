@@ -182,18 +182,14 @@ func (h *Home) Revoke(ctx context.Context, r *Record, stores Stores, now time.Ti
 	if err := h.Update(r, func(r *Record) { r.RevokedAt = now }); err != nil {
 		return err
 	}
-	store, err := stores.ByName(r.KeyStore)
-	if err != nil {
-		return err
-	}
-	return store.Delete(ctx, r.Key())
+	return stores.deleteKey(ctx, r.KeyStore, r)
 }
 
 // Unenroll deletes a device's key and then its folder. The server is not told:
 // revoking the device there is the account owner's to do. If the key cannot be
 // deleted, the record stays, so that the command can be repeated.
 func (h *Home) Unenroll(ctx context.Context, r *Record, stores Stores) error {
-	if err := stores.deleteKey(ctx, r.KeyStore, r.Key()); err != nil {
+	if err := stores.deleteKey(ctx, r.KeyStore, r); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(r.dir); err != nil {

@@ -56,7 +56,7 @@ func (*keychain) Name() string { return StoreKeychain }
 
 func (k *keychain) Save(ctx context.Context, ref KeyRef, key handshake.PrivateKey) error {
 	account := ref.Public.String()
-	_, err := k.ask(ctx, "store", func() (string, error) {
+	_, err := k.ask(ctx, ref, "store", func() (string, error) {
 		return "", k.ring.Set(keychainService, account, string(encodeSeed(key)[:seedLen]))
 	}, func() {
 		_ = k.ring.Delete(keychainService, account) // nobody is left to tell
@@ -65,7 +65,7 @@ func (k *keychain) Save(ctx context.Context, ref KeyRef, key handshake.PrivateKe
 }
 
 func (k *keychain) Load(ctx context.Context, ref KeyRef) (handshake.PrivateKey, error) {
-	text, err := k.ask(ctx, "read", func() (string, error) {
+	text, err := k.ask(ctx, ref, "read", func() (string, error) {
 		return k.ring.Get(keychainService, ref.Public.String())
 	}, nil)
 	if err != nil {
@@ -73,13 +73,13 @@ func (k *keychain) Load(ctx context.Context, ref KeyRef) (handshake.PrivateKey, 
 	}
 	key, kind := decodeSeed([]byte(text), ref)
 	if kind != "" {
-		return handshake.PrivateKey{}, &KeyError{Store: StoreKeychain, Doing: "read", Trouble: kind}
+		return handshake.PrivateKey{}, &KeyError{DeviceID: ref.DeviceID, Store: StoreKeychain, Doing: "read", Trouble: kind}
 	}
 	return key, nil
 }
 
 func (k *keychain) Delete(ctx context.Context, ref KeyRef) error {
-	_, err := k.ask(ctx, "delete", func() (string, error) {
+	_, err := k.ask(ctx, ref, "delete", func() (string, error) {
 		err := k.ring.Delete(keychainService, ref.Public.String())
 		if errors.Is(err, keyring.ErrNotFound) {
 			err = nil
@@ -91,14 +91,14 @@ func (k *keychain) Delete(ctx context.Context, ref KeyRef) error {
 
 // ask runs one call of the library within the deadline. undo, if not nil, runs
 // should the call succeed after ask has given up on it.
-func (k *keychain) ask(ctx context.Context, doing string, do func() (string, error), undo func()) (string, error) {
+func (k *keychain) ask(ctx context.Context, ref KeyRef, doing string, do func() (string, error), undo func()) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, keyDeadline)
 	defer cancel()
 	late := func() error {
 		if gaveUp(ctx) {
 			return context.Cause(ctx)
 		}
-		return &KeyError{Store: StoreKeychain, Doing: doing, Trouble: KeychainSilent}
+		return &KeyError{DeviceID: ref.DeviceID, Store: StoreKeychain, Doing: doing, Trouble: KeychainSilent}
 	}
 	select {
 	case k.turn <- struct{}{}:
@@ -143,10 +143,10 @@ func (k *keychain) ask(ctx context.Context, doing string, do func() (string, err
 		return "", late()
 	case errors.As(r.err, &trouble):
 		mine := *trouble
-		mine.Doing = doing
+		mine.DeviceID, mine.Doing = ref.DeviceID, doing
 		return "", &mine
 	case errors.Is(r.err, keyring.ErrNotFound):
-		return "", &KeyError{Store: StoreKeychain, Doing: doing, Trouble: KeyMissing}
+		return "", &KeyError{DeviceID: ref.DeviceID, Store: StoreKeychain, Doing: doing, Trouble: KeyMissing}
 	}
-	return "", &KeyError{Store: StoreKeychain, Doing: doing, Trouble: keychainTrouble(r.err), Err: r.err}
+	return "", &KeyError{DeviceID: ref.DeviceID, Store: StoreKeychain, Doing: doing, Trouble: keychainTrouble(r.err), Err: r.err}
 }

@@ -338,7 +338,7 @@ func TestMovingAKeyLeavesItInOnePlaceThatTheRecordNames(t *testing.T) {
 	home, r, file, chain := mover(t)
 	stores := Stores{File: file, Keychain: chain}
 	for _, to := range []string{StoreKeychain, StoreKeychain, StoreFile, StoreFile} {
-		if err := MoveKey(t.Context(), home, r, stores, to); err != nil {
+		if _, err := MoveKey(t.Context(), home, r, stores, to); err != nil {
 			t.Fatal(err)
 		}
 		now, err := home.Record(r.DeviceID)
@@ -349,8 +349,41 @@ func TestMovingAKeyLeavesItInOnePlaceThatTheRecordNames(t *testing.T) {
 			t.Errorf("after moving to the %s: file %v, keychain %v", to, !file.key.IsZero(), !chain.key.IsZero())
 		}
 	}
-	if err := MoveKey(t.Context(), home, r, stores, "usb"); ExitCode(err) != 2 {
+	if _, err := MoveKey(t.Context(), home, r, stores, "usb"); ExitCode(err) != 2 {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestAMoveSaysOfTheOtherStoreOnlyWhatIsKnown(t *testing.T) {
+	home, r, file, chain := mover(t)
+	stores := Stores{File: file, Keychain: chain}
+	for _, c := range []struct {
+		from, to     string
+		silent, copy bool // the keychain does not answer; the other store has a copy
+	}{
+		{from: StoreFile, to: StoreFile},
+		{from: StoreFile, to: StoreFile, copy: true},
+		{from: StoreFile, to: StoreFile, silent: true},
+		{from: StoreFile, to: StoreKeychain},
+		{from: StoreKeychain, to: StoreKeychain},
+		{from: StoreKeychain, to: StoreKeychain, copy: true},
+		{from: StoreKeychain, to: StoreFile},
+	} {
+		chain.noD = c.silent
+		if c.copy {
+			both := file.key
+			if both.IsZero() {
+				both = chain.key
+			}
+			file.key, chain.key = both, both
+		}
+		done, err := MoveKey(t.Context(), home, r, stores, c.to)
+		if err != nil || done.From != c.from || done.To != c.to || (done.Unsure != nil) != c.silent {
+			t.Fatalf("%+v: %+v, %v", c, done, err)
+		}
+		if !c.silent && file.key.IsZero() == chain.key.IsZero() {
+			t.Errorf("%+v: file %v, keychain %v", c, !file.key.IsZero(), !chain.key.IsZero())
+		}
 	}
 }
 
@@ -369,7 +402,7 @@ func TestAMoveThatFailsLeavesTheKeyWhereTheRecordSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			home, r, file, chain := mover(t)
 			c.spoil(file, chain)
-			err := MoveKey(t.Context(), home, r, Stores{File: file, Keychain: chain}, StoreKeychain)
+			_, err := MoveKey(t.Context(), home, r, Stores{File: file, Keychain: chain}, StoreKeychain)
 			if ExitCode(err) != 9 {
 				t.Errorf("got %v", err)
 			}
@@ -382,7 +415,7 @@ func TestAMoveThatFailsLeavesTheKeyWhereTheRecordSays(t *testing.T) {
 			}
 			if c.both { // the same command finishes it
 				file.noD = false
-				if err := MoveKey(t.Context(), home, r, Stores{File: file, Keychain: chain}, StoreKeychain); err != nil || !file.key.IsZero() {
+				if _, err := MoveKey(t.Context(), home, r, Stores{File: file, Keychain: chain}, StoreKeychain); err != nil || !file.key.IsZero() {
 					t.Errorf("again: %v", err)
 				}
 			}
@@ -399,14 +432,14 @@ func TestARevokedOrForeignKeyIsNotMoved(t *testing.T) {
 	}
 	mine := file.key
 	file.key = other
-	if err := MoveKey(t.Context(), home, r, stores, StoreKeychain); ExitCode(err) != 9 || !chain.key.IsZero() {
+	if _, err := MoveKey(t.Context(), home, r, stores, StoreKeychain); ExitCode(err) != 9 || !chain.key.IsZero() {
 		t.Errorf("a key that is not the record's: %v", err)
 	}
 	file.key = mine
 	if err := home.Revoke(t.Context(), r, stores, time.Unix(2e9, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := MoveKey(t.Context(), home, r, stores, StoreKeychain); ExitCode(err) != 5 {
+	if _, err := MoveKey(t.Context(), home, r, stores, StoreKeychain); ExitCode(err) != 5 {
 		t.Errorf("got %v", err)
 	}
 }

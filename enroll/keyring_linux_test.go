@@ -174,7 +174,7 @@ func TestInsideKeyring(t *testing.T) {
 		}
 	}
 
-	if err := enroll.MoveKey(m.ctx, m.Home, r, m.Stores, enroll.StoreFile); err != nil {
+	if _, err := enroll.MoveKey(m.ctx, m.Home, r, m.Stores, enroll.StoreFile); err != nil {
 		t.Fatal(err)
 	}
 	if held() != "" || r.KeyStore != enroll.StoreFile {
@@ -183,7 +183,7 @@ func TestInsideKeyring(t *testing.T) {
 	if again, err := m.Stores.Load(m.ctx, r); err != nil || seedText(again) != secret {
 		t.Error(err)
 	}
-	if err := enroll.MoveKey(m.ctx, m.Home, r, m.Stores, enroll.StoreKeychain); err != nil {
+	if _, err := enroll.MoveKey(m.ctx, m.Home, r, m.Stores, enroll.StoreKeychain); err != nil {
 		t.Fatal(err)
 	}
 	if held() != secret {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // The names of the key stores, and of the choice between them.
@@ -20,10 +21,12 @@ const (
 const keyDeadline = 3 * time.Second
 
 // KeyRef says where a private key is filed: the device's folder for the file
-// store, the public half for the keychain.
+// store, the public half for the keychain. DeviceID, "" while there is none, is
+// for messages.
 type KeyRef struct {
-	Dir    string
-	Public handshake.PublicKey
+	DeviceID string
+	Dir      string
+	Public   handshake.PublicKey
 }
 
 // KeyStore keeps private keys at rest. Every call ends within 3 s, or at the
@@ -66,11 +69,12 @@ func KeyTroubles() []KeyTrouble {
 
 // KeyError is a key store that could not do its work. It never quotes a key.
 type KeyError struct {
-	Store   string // StoreFile or StoreKeychain
-	Doing   string // "read", "store", "delete"
-	Trouble KeyTrouble
-	Path    string // of the key file or folder at fault, if it is about one
-	Err     error  // the cause in the system's words; may be nil
+	DeviceID string // whose key it is; "" while there is no device yet
+	Store    string // StoreFile or StoreKeychain
+	Doing    string // "read", "store", "delete"
+	Trouble  KeyTrouble
+	Path     string // of the key file or folder at fault, if it is about one
+	Err      error  // the cause in the system's words; may be nil
 }
 
 // Error implements error.
@@ -126,12 +130,19 @@ func (*KeyError) ExitCode() int { return exitNoKey }
 
 // Advice says what a person can do.
 func (e *KeyError) Advice() string {
-	const orFile = " To do without a keychain: `sema device enroll --key-store file`, or `sema device key move file` while it can be read."
+	orFile := "\nTo do without a keychain, enroll with --key-store file."
+	switch {
+	case e.DeviceID != "" && e.Doing == "read":
+		orFile = "\n" + remedy.Step("To do without a keychain once it can be read", remedy.For(e.DeviceID, "key", "move", StoreFile))
+	case e.DeviceID != "":
+		orFile = ""
+	}
 	switch e.Trouble {
 	case KeyMissing, KeyMismatch, KeyDamaged:
 		return "Restore the key from where it went, or enroll again: a lost key cannot be made anew."
 	case KeyExposed:
-		return fmt.Sprintf("If nobody else can have read it: `chmod go= %s`. Otherwise revoke the device at the server and enroll again.", shellQuote(e.Path))
+		return remedy.Step("If others may have read it, revoke the device at the server and enroll again. If not, take their rights away",
+			"chmod go= "+remedy.Quote(e.Path))
 	case KeyIO:
 		return "Mend what the system names: the folder's owner and mode, or the disk."
 	case KeychainNoBus:
@@ -234,13 +245,21 @@ func saveVerified(ctx context.Context, store KeyStore, ref KeyRef, key handshake
 	return fmt.Errorf("read back what was stored: %w", err)
 }
 
-// deleteKey removes a key from the named store.
-func (s Stores) deleteKey(ctx context.Context, name string, ref KeyRef) error {
+// deleteKey removes a device's key from the named store.
+func (s Stores) deleteKey(ctx context.Context, name string, r *Record) error {
 	store, err := s.ByName(name)
 	if err != nil {
 		return err
 	}
-	return store.Delete(ctx, ref)
+	return store.Delete(ctx, r.Key())
+}
+
+// Moved is what MoveKey did.
+type Moved struct {
+	From, To string // the same: it was there already
+	// Unsure is why nobody can tell whether the other store has a copy, too, as an
+	// interrupted move leaves one; nil: there is none.
+	Unsure error
 }
 
 // MoveKey moves a device's private key to the store named to: it stores it
@@ -248,62 +267,42 @@ func (s Stores) deleteKey(ctx context.Context, name string, ref KeyRef) error {
 // writes the new place into the record, and only then removes it from the old
 // one. Each step can be repeated: after an error or a crash the record names a
 // store that holds the key, and moving again finishes the job.
-func MoveKey(ctx context.Context, home *Home, r *Record, stores Stores, to string) error {
+func MoveKey(ctx context.Context, home *Home, r *Record, stores Stores, to string) (*Moved, error) {
 	target, err := stores.ByName(to)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	key, err := stores.Load(ctx, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	from := r.KeyStore
-	if from == to {
-		return stores.forgetElsewhere(ctx, to, r.Key())
+	done := &Moved{From: r.KeyStore, To: to}
+	if done.From == to {
+		return done, stores.forgetElsewhere(ctx, r, done)
 	}
 	if err := saveVerified(ctx, target, r.Key(), key); err != nil {
-		return fmt.Errorf("the key stays in the %s: %w", from, err)
+		return nil, fmt.Errorf("the key stays in the %s: %w", done.From, err)
 	}
 	if err := home.Update(r, func(r *Record) { r.KeyStore = to }); err != nil {
-		return err
+		return nil, err
 	}
-	if err := stores.deleteKey(ctx, from, r.Key()); err != nil {
-		return fmt.Errorf("the key is in the %s now, but its old copy could not be removed (run the same command again later): %w", to, err)
+	if err := stores.deleteKey(ctx, done.From, r); err != nil {
+		return nil, fmt.Errorf("the key is in the %s now, but its old copy could not be removed (run the same command again later): %w", to, err)
 	}
-	return nil
+	return done, nil
 }
 
 // forgetElsewhere removes what an interrupted move left in the other store. A
-// keychain that cannot be reached is no error: nothing says that it holds a
-// copy.
-func (s Stores) forgetElsewhere(ctx context.Context, keep string, ref KeyRef) error {
-	if keep == StoreKeychain {
-		return s.File.Delete(ctx, ref)
+// keychain that cannot be reached is no failure, since nothing says that it holds
+// a copy; but then nobody knows.
+func (s Stores) forgetElsewhere(ctx context.Context, r *Record, done *Moved) error {
+	if done.To == StoreKeychain {
+		return s.deleteKey(ctx, StoreFile, r)
 	}
+	err := s.deleteKey(ctx, StoreKeychain, r)
 	var trouble *KeyError
-	if err := s.Keychain.Delete(ctx, ref); err != nil && !errors.As(err, &trouble) {
-		return err
+	if errors.As(err, &trouble) {
+		done.Unsure, err = trouble, nil
 	}
-	return nil
-}
-
-// shellQuote makes a path safe to paste into a shell.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '/' || r == '.' || r == '_' || r == '-'
-	}
-	quoted := []byte{'\''}
-	safe := s != ""
-	for _, r := range s {
-		safe = safe && plain(r)
-		if r == '\'' {
-			quoted = append(quoted, `'\''`...)
-			continue
-		}
-		quoted = append(quoted, string(r)...)
-	}
-	if safe {
-		return s
-	}
-	return string(append(quoted, '\''))
+	return err
 }

@@ -73,13 +73,26 @@ func (h *Home) begin(r *Record) error {
 	return nil
 }
 
-// complete gives an enrollment its device id and its final place.
+// complete gives an enrollment its device id and its final place. A
+// *TakenError means that another device has that place; nothing was changed.
 func (h *Home) complete(r *Record, deviceID string) error {
+	if h.taken(deviceID, r.PublicKey) {
+		return &TakenError{DeviceID: deviceID, Server: r.Server}
+	}
 	r.DeviceID, r.tokenDigest = deviceID, ""
 	if err := r.save(); err != nil {
 		return err
 	}
 	return h.promote(r)
+}
+
+// taken reports whether a device other than the one with this key has an id.
+func (h *Home) taken(deviceID string, key handshake.PublicKey) bool {
+	if !isDir(h.DeviceDir(deviceID)) {
+		return false
+	}
+	there, err := h.read(deviceID)
+	return err != nil || there.PublicKey != key
 }
 
 // promote moves the folder of an enrollment that has its device id to its
@@ -113,16 +126,18 @@ func (h *Home) settle() {
 
 // abandon removes an enrollment that came to nothing, and its key.
 func (h *Home) abandon(ctx context.Context, r *Record, stores Stores) error {
-	if err := stores.deleteKey(ctx, r.KeyStore, r.Key()); err != nil {
+	if err := stores.deleteKey(ctx, r.KeyStore, r); err != nil {
 		return err
 	}
 	return os.RemoveAll(r.dir)
 }
 
-// sweep removes the unfinished enrollments that nobody came back for.
+// sweep removes the unfinished enrollments that nobody came back for, and those
+// whose place is another device's.
 func (h *Home) sweep(ctx context.Context, stores Stores, now time.Time) {
 	for _, r := range h.pending() {
-		if r.DeviceID == "" && now.Sub(r.EnrolledAt) > unfinishedFor {
+		vain := r.DeviceID == "" || h.taken(r.DeviceID, r.PublicKey)
+		if vain && now.Sub(r.EnrolledAt) > unfinishedFor {
 			_ = h.abandon(ctx, r, stores) // a keychain out of reach: next time
 		}
 	}

@@ -52,7 +52,7 @@ func (r *Record) Excluded() []wire.Kind {
 func (r *Record) Dir() string { return r.dir }
 
 // Key returns where the device's private key is filed.
-func (r *Record) Key() KeyRef { return KeyRef{Dir: r.dir, Public: r.PublicKey} }
+func (r *Record) Key() KeyRef { return KeyRef{DeviceID: r.DeviceID, Dir: r.dir, Public: r.PublicKey} }
 
 // Revoked reports whether the server has revoked the device.
 func (r *Record) Revoked() bool { return !r.RevokedAt.IsZero() }
@@ -123,12 +123,15 @@ func (r *Record) encode() ([]byte, error) {
 // does not know are kept, and each value must make sense: a record is either
 // sound or an error, never half of each.
 func decodeRecord(data []byte, dir string) (*Record, error) {
+	if len(data) == 0 {
+		return nil, errors.New("it is empty")
+	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("not a JSON object: %w", err)
+		return nil, notJSON(err)
 	}
 	if all == nil {
-		return nil, errors.New("not a JSON object")
+		return nil, errors.New("it is not a JSON object")
 	}
 	r := &Record{dir: dir}
 	var server, enrolledAt, revokedAt string
@@ -143,7 +146,7 @@ func decodeRecord(data []byte, dir string) (*Record, error) {
 			continue
 		}
 		if err := json.Unmarshal(value, into); err != nil {
-			return nil, fmt.Errorf("member %q: %w", name, err)
+			return nil, fmt.Errorf("member %q is not of its form", name)
 		}
 		delete(all, name)
 	}
@@ -174,12 +177,25 @@ func decodeRecord(data []byte, dir string) (*Record, error) {
 		}
 	}
 	if r.EnrolledAt, err = time.Parse(time.RFC3339, enrolledAt); err != nil {
-		return nil, fmt.Errorf("member %q: %w", "enrolledAt", err)
+		return nil, notATime("enrolledAt", enrolledAt)
 	}
 	if revokedAt != "" {
 		if r.RevokedAt, err = time.Parse(time.RFC3339, revokedAt); err != nil {
-			return nil, fmt.Errorf("member %q: %w", "revokedAt", err)
+			return nil, notATime("revokedAt", revokedAt)
 		}
 	}
 	return r, nil
+}
+
+// notJSON says what is wrong with a text, for somebody who has it in an editor.
+func notJSON(err error) error {
+	var bad *json.SyntaxError
+	if errors.As(err, &bad) {
+		return fmt.Errorf("it is not JSON from byte %d on", bad.Offset)
+	}
+	return errors.New("it is not a JSON object")
+}
+
+func notATime(member, value string) error {
+	return fmt.Errorf("member %q: %q is not a time like 2026-03-04T12:00:00Z", member, value)
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -83,6 +84,16 @@ func (s Server) IsZero() bool { return s.host == "" }
 func (s Server) Insecure() bool {
 	u := url.URL{Host: s.host}
 	return s.scheme == "http" && !loopback(u.Hostname())
+}
+
+// EnrollCommand is the command line that makes this machine a device of the
+// server.
+func (s Server) EnrollCommand() string {
+	words := []string{"enroll", "--server", s.String()}
+	if s.Insecure() {
+		words = append(words, "--allow-insecure")
+	}
+	return remedy.Command(words...)
 }
 
 // URL returns the address of an absolute path below the server's prefix.

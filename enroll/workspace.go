@@ -35,11 +35,11 @@ func workspaceRoot(dir string) (string, error) {
 	}
 	root, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		return "", fmt.Errorf("%q: %w", abs, withoutPath(err))
+		return "", err
 	}
 	info, err := os.Stat(root)
 	if err != nil {
-		return "", fmt.Errorf("%q: %w", root, withoutPath(err))
+		return "", err
 	}
 	switch {
 	case !info.IsDir():

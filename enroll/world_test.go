@@ -13,6 +13,7 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // Secrets that must not turn up where they do not belong.
@@ -113,11 +114,11 @@ func newClient(transport http.RoundTripper) *enroll.Client {
 }
 
 // forPeople checks what every error shown to a person owes: one line without
-// secrets or escape sequences, and advice.
+// secrets or escape sequences, and advice, whose lines are sentences or commands.
 func forPeople(t testing.TB, err error) {
 	t.Helper()
 	text, advice := err.Error(), enroll.Advice(err)
-	for _, s := range []string{text, advice} {
+	for _, s := range append([]string{text}, strings.Split(advice, "\n")...) {
 		if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) && r != ' ' }) {
 			t.Errorf("not one printable line: %q", s)
 		}
@@ -126,7 +127,7 @@ func forPeople(t testing.TB, err error) {
 				t.Errorf("shows a secret: %q", s)
 			}
 		}
-		for _, library := range []string{"dial tcp", "lookup ", "x509:", "tls:", "net/http:"} {
+		for _, library := range []string{"dial tcp", "lookup ", "x509:", "tls:", "net/http:", " json:", "JSON input", "invalid character", "parsing time", "illegal base64"} {
 			if strings.Contains(s, library) {
 				t.Errorf("in a library's words: %q", s)
 			}
@@ -135,7 +136,8 @@ func forPeople(t testing.TB, err error) {
 			t.Errorf("shows a page: %q", s)
 		}
 	}
-	if advice == "" || !strings.HasSuffix(advice, ".") {
+	last := advice[strings.LastIndexByte(advice, '\n')+1:]
+	if advice == "" || !strings.HasSuffix(last, ".") && !strings.HasPrefix(last, remedy.Indent) {
 		t.Errorf("%q has the advice %q", text, advice)
 	}
 }

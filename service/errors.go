@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // Exit codes that the command line documents.
@@ -45,7 +47,7 @@ func (e *NotInstalledError) Error() string {
 
 // Advice says what a person can do.
 func (e *NotInstalledError) Advice() string {
-	return "Install it: sema device service install --device " + e.DeviceID
+	return remedy.Step("Install it", remedy.For(e.DeviceID, "service", "install"))
 }
 
 // ForeignFileError means that a service's file is not as Install left it.
@@ -88,9 +90,10 @@ func (*ValueError) ExitCode() int { return codeUsage }
 // StartError means that the manager started the executor and it ended before it
 // was up.
 type StartError struct {
-	Service string
-	Exit    *Exit // nil: the manager does not say
-	Err     error
+	DeviceID string
+	Service  string
+	Exit     *Exit // nil: the manager does not say
+	Err      error
 }
 
 // Error implements error.
@@ -106,7 +109,8 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 // Advice says what a person can do.
 func (e *StartError) Advice() string {
-	return "Its last words: sema device service logs\nWhat is wrong here: sema device doctor"
+	return remedy.Step("Its last words", remedy.For(e.DeviceID, "service", "logs")) + "\n" +
+		remedy.Step("What is wrong here", remedy.For(e.DeviceID, "doctor"))
 }
 
 // ExitCode is the executor's own where it is final: the caller learns why.

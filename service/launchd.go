@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // Launchd is the launchd of one user's session at the screen. Agents of other
@@ -56,12 +58,13 @@ func (m *Launchd) launchctl(ctx context.Context, args ...string) (string, error)
 }
 
 // reach makes sure that the user has a session that can have agents.
-func (m *Launchd) reach(ctx context.Context) error {
+func (m *Launchd) reach(ctx context.Context, deviceID string) error {
 	_, err := m.launchctl(ctx, "print", m.domain())
 	var failed *CommandError
 	if errors.As(err, &failed) {
 		return &NoManagerError{Manager: "launchd", Why: m.c.User + " is not logged in at the screen", Err: err,
-			Remedy: "Log in there once (automatic login does), then repeat this command.\nOr run the executor in this session: sema device serve"}
+			Remedy: "Log in there once (automatic login does), then repeat this command.\n" +
+				remedy.Step("Or run the executor in this session", remedy.For(deviceID, "serve"))}
 	}
 	return err
 }
@@ -105,6 +108,7 @@ func (m *Launchd) look(ctx context.Context, deviceID string) (job, error) {
 		}
 	}
 	j.state.Running = j.state.PID != 0
+	j.state.Restarting = !j.state.Running && j.state.Phase == "spawn scheduled"
 	return j, nil
 }
 
@@ -138,7 +142,7 @@ func (m *Launchd) Install(ctx context.Context, s Spec, force bool) (*Installed, 
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if err := m.reach(ctx); err != nil {
+	if err := m.reach(ctx, s.DeviceID); err != nil {
 		return nil, err
 	}
 	path := m.file(s.DeviceID)
@@ -217,7 +221,7 @@ func (m *Launchd) Start(ctx context.Context, deviceID string) error {
 	if err := m.installed(deviceID); err != nil {
 		return err
 	}
-	if err := m.reach(ctx); err != nil {
+	if err := m.reach(ctx, deviceID); err != nil {
 		return err
 	}
 	j, err := m.look(ctx, deviceID)
@@ -230,14 +234,14 @@ func (m *Launchd) Start(ctx context.Context, deviceID string) error {
 			return err
 		}
 		if _, err := m.launchctl(ctx, "bootstrap", m.domain(), m.file(deviceID)); err != nil {
-			return &StartError{Service: agentLabel(deviceID), Err: err}
+			return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Err: err}
 		}
 	}
 	if _, err := m.launchctl(ctx, "kickstart", m.target(deviceID)); err != nil {
-		return &StartError{Service: agentLabel(deviceID), Err: err}
+		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Err: err}
 	}
 	if j, err = m.await(ctx, deviceID, startLimit, func(j job) bool { return j.state.Running }); err != nil {
-		return &StartError{Service: agentLabel(deviceID), Exit: j.state.LastExit, Err: err}
+		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Exit: j.state.LastExit, Err: err}
 	}
 	return nil
 }
@@ -282,7 +286,7 @@ func (m *Launchd) State(ctx context.Context, deviceID string) (State, error) {
 	if err != nil || what == absent {
 		return state, err
 	}
-	if err := m.reach(ctx); err != nil {
+	if err := m.reach(ctx, deviceID); err != nil {
 		return state, err
 	}
 	j, err := m.look(ctx, deviceID)
@@ -302,7 +306,7 @@ func (m *Launchd) Logs(ctx context.Context, deviceID string, q LogQuery, out io.
 	}
 	log := m.logFile(deviceID)
 	if !exists(log) {
-		return &NoLogError{Service: agentLabel(deviceID), Remedy: "It has not been started yet: sema device service start"}
+		return &NoLogError{Service: agentLabel(deviceID), Remedy: remedy.Step("It has not been started yet", remedy.For(deviceID, "service", "start"))}
 	}
 	argv := []string{"tail", "-n", strconv.Itoa(q.Lines)}
 	if q.Follow {

@@ -84,6 +84,8 @@ type State struct {
 	// starts with the machine; nil where there is no such thing.
 	Lingering *bool `json:"lingering,omitempty"`
 	Running   bool  `json:"running"`
+	// Restarting: it ended, and the manager starts it again by itself in a moment.
+	Restarting bool `json:"restarting,omitempty"`
 	// Phase is the manager's own word for what the service does.
 	Phase    string `json:"phase,omitempty"`
 	PID      int    `json:"pid,omitempty"`

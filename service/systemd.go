@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // Systemd is the systemd manager of one user.
@@ -24,15 +26,15 @@ func NewSystemd(c Config) *Systemd { return &Systemd{c: c} }
 // reach finds the way to the user's manager: the environment that systemctl and
 // journalctl need. Where XDG_RUNTIME_DIR is missing, as it is after `su` or in a
 // cron job, its usual place does.
-func (m *Systemd) reach() (env []string, err error) {
+func (m *Systemd) reach(deviceID string) (env []string, err error) {
 	unreachable := func(why, remedy string) error {
 		return &NoManagerError{Manager: "systemd", Why: why, Remedy: remedy}
 	}
 	if _, err := os.Stat(m.c.Root + "/run/systemd/system"); err != nil {
 		return nil, unreachable("this machine is not run by systemd",
-			"Have whatever runs services here run 'sema device serve', and start it again after the exit codes 1 and 9 only.")
+			remedy.Step("Have whatever runs services here run this, and again after the exit codes 1 and 9", remedy.For(deviceID, "serve")))
 	}
-	lingerFirst := fmt.Sprintf("Start one that does not need a login: sudo loginctl enable-linger %s\nThen repeat this command.", m.c.User)
+	lingerFirst := remedy.Step("Start one that does not need a login", "sudo loginctl enable-linger "+remedy.Quote(m.c.User)) + "\nThen repeat this command."
 	dir := m.c.Getenv("XDG_RUNTIME_DIR")
 	if dir == "" {
 		dir = fmt.Sprintf("%s/run/user/%d", m.c.Root, m.c.UID)
@@ -65,10 +67,10 @@ func (m *Systemd) explain(err error) error {
 	switch {
 	case missing(err):
 		return &NoManagerError{Manager: "systemd", Why: "its program systemctl is not there", Err: err,
-			Remedy: "Install systemd, or have whatever runs services here run 'sema device serve'."}
+			Remedy: "Install systemd, or have whatever runs services here run the executor."}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &NoManagerError{Manager: "systemd", Why: fmt.Sprintf("it did not answer within %s", patience), Err: err,
-			Remedy: "Look at it with: systemctl --user status"}
+			Remedy: remedy.Step("Look at it", "systemctl --user status")}
 	case errors.As(err, &failed) && strings.Contains(failed.Complaint, "Failed to connect to bus"):
 		return &NoManagerError{Manager: "systemd", Why: failed.Complaint, Err: err,
 			Remedy: fmt.Sprintf("Log in as %s directly (not by su or sudo) and repeat this command.", m.c.User)}
@@ -130,7 +132,7 @@ func (m *Systemd) Install(ctx context.Context, s Spec, force bool) (*Installed, 
 	if err != nil {
 		return nil, err
 	}
-	env, err := m.reach()
+	env, err := m.reach(s.DeviceID)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +178,8 @@ func (m *Systemd) linger(ctx context.Context) (notes []string) {
 		return nil
 	}
 	if _, err := output(ctx, m.c.Runner, Command{Argv: []string{"loginctl", "--no-ask-password", "enable-linger", m.c.User}}); err != nil {
-		return []string{fmt.Sprintf("The service ends when you log out, and does not start with the machine. To change that:\n"+
-			"  sudo loginctl enable-linger %s", m.c.User)}
+		return []string{remedy.Step("The service ends when you log out, and does not start with the machine. To change that",
+			"sudo loginctl enable-linger "+remedy.Quote(m.c.User))}
 	}
 	return []string{fmt.Sprintf("Switched on lingering for %s, so that the service outlives your sessions.", m.c.User)}
 }
@@ -201,7 +203,7 @@ func (m *Systemd) bringUp(ctx context.Context, env []string, deviceID, verb stri
 	if err = m.explain(err); errors.As(err, &none) {
 		return err
 	}
-	failed := &StartError{Service: name, Err: err}
+	failed := &StartError{DeviceID: deviceID, Service: name, Err: err}
 	if state, err := m.show(ctx, env, deviceID); err == nil {
 		failed.Exit = state.LastExit
 	}
@@ -217,7 +219,7 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 	if err := removable(path, deviceID, force); err != nil {
 		return nil, err
 	}
-	env, err := m.reach()
+	env, err := m.reach(deviceID)
 	if err != nil {
 		return nil, err
 	}
@@ -237,8 +239,8 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 	_, _ = m.systemctl(ctx, env, "reset-failed", name) // it may be remembered as failed; most are not
 	done := &Removed{File: path}
 	if m.lingering(ctx) {
-		done.Notes = append(done.Notes, fmt.Sprintf("Lingering stays on for %s, since other services may need it. To switch it off:\n"+
-			"  loginctl disable-linger %s", m.c.User, m.c.User))
+		done.Notes = append(done.Notes, remedy.Step(fmt.Sprintf("Lingering stays on for %s, since other services may need it. To switch it off", m.c.User),
+			"loginctl disable-linger "+remedy.Quote(m.c.User)))
 	}
 	if custom := path + ".d"; exists(custom) {
 		done.Notes = append(done.Notes, "What you added to the service stays: "+custom)
@@ -281,7 +283,7 @@ func (m *Systemd) installed(deviceID string) ([]string, error) {
 	if path := m.file(deviceID); !exists(path) {
 		return nil, &NotInstalledError{DeviceID: deviceID, File: path}
 	}
-	return m.reach()
+	return m.reach(deviceID)
 }
 
 // State implements Manager.
@@ -296,7 +298,7 @@ func (m *Systemd) State(ctx context.Context, deviceID string) (State, error) {
 	if err != nil || what == absent {
 		return state, err
 	}
-	env, err := m.reach()
+	env, err := m.reach(deviceID)
 	if err != nil {
 		return state, err
 	}
@@ -346,6 +348,8 @@ func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (Stat
 	if !state.Running {
 		state.Text = "" // the last word of one that is gone; systemd keeps it
 	}
+	// Newer versions have a second state of the kind, auto-restart-queued.
+	state.Restarting = !state.Running && strings.HasPrefix(value["SubState"], "auto-restart")
 	if sub := value["SubState"]; sub != "" && sub != "dead" && sub != state.Phase {
 		state.Phase += " (" + sub + ")"
 	}
@@ -380,7 +384,7 @@ func (m *Systemd) Logs(ctx context.Context, deviceID string, q LogQuery, out io.
 	// A machine whose journal lives in memory keeps no user's lines apart, and
 	// then shows them to administrators only.
 	return &NoLogError{Service: name, Err: err,
-		Remedy: fmt.Sprintf("Read them as an administrator: sudo journalctl _UID=%d _SYSTEMD_USER_UNIT=%s", m.c.UID, name)}
+		Remedy: remedy.Step("Read them as an administrator", fmt.Sprintf("sudo journalctl _UID=%d _SYSTEMD_USER_UNIT=%s", m.c.UID, name))}
 }
 
 // counting knows whether anything was written.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // check refuses values that no manager's file can hold.
@@ -38,7 +40,7 @@ func (s Spec) check() error {
 // checkID refuses what is no device id: it becomes part of a file's name.
 func checkID(deviceID string) error {
 	if !idForm.MatchString(deviceID) {
-		return &ValueError{What: "the device", Value: deviceID, Why: "it is not a device id", Remedy: "See which there are: sema device list"}
+		return &ValueError{What: "the device", Value: deviceID, Why: "it is not a device id", Remedy: remedy.Step("See which there are", remedy.Command("list"))}
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ codes, such as timeout.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.device, "device", "", "the device, where more than one is enrolled")
+	flags.StringVar(&f.device, "device", "", deviceFlagHelp)
 	flags.BoolVarP(&f.follow, "follow", "f", false, "go on showing what comes, until interrupted")
 	flags.StringVar(&f.since, "since", "", "leave out what is older: 90m, 2h, or a time like 2026-03-04T12:00:00Z")
 	flags.StringSliceVar(&f.kinds, "kind", nil, "only these kinds of instructions, such as exec,writeFile")

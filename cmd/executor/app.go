@@ -22,6 +22,8 @@ type app struct {
 	getenv func(string) string
 	now    func() time.Time
 	random io.Reader
+
+	services serviceHost
 }
 
 func system() *app {

@@ -75,11 +75,11 @@ func (a *app) chosen(deviceID string) (*enroll.Home, *enroll.Record, error) {
 	return home, record, nil
 }
 
-// naming is what a command line needs to be about this device: nothing where it
-// is the only one.
-func naming(home *enroll.Home, deviceID string) string {
-	if _, err := home.Choose(""); err != nil {
-		return " --device " + deviceID
+// named is how a command has to name a device: not at all where it is the one
+// that is meant anyway.
+func (a *app) named(deviceID string) string {
+	if _, meant, err := a.chosen(""); err == nil && meant.DeviceID == deviceID {
+		return ""
 	}
-	return ""
+	return deviceID
 }

@@ -181,7 +181,7 @@ func TestADeviceThatIsServedIsNotUnenrolled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := m.run("device", "unenroll", "--yes"); s.code != exitHeld || !strings.Contains(s.stderr, "service stop") {
+	if s := m.run("device", "unenroll", "--yes"); s.code != exitHeld || !strings.Contains(s.stderr, "End that process first") {
 		t.Errorf("while it is served: %+v", s)
 	}
 	if s := m.run("device", "serve"); s.code != exitHeld {
@@ -244,18 +244,4 @@ func TestTheNextStepsAfterEnrollingNameTheDeviceWhereThereAreOthers(t *testing.T
 			}
 		}
 	}
-}
-
-func TestStatusNamesTheDeviceInItsAdviceWhereThereAreOthers(t *testing.T) {
-	m := newMachine(t)
-	first := m.enroll("")
-	if s := m.run("device", "status"); !strings.Contains(s.stdout, "sema device serve, or") {
-		t.Errorf("of one device: %+v", s)
-	}
-	m.enroll("")
-	s := m.run("device", "status", "--device", first)
-	if !strings.Contains(s.stdout, "sema device serve --device "+first) {
-		t.Errorf("of two devices: %+v", s)
-	}
-	fits(t, "status", s.stdout)
 }

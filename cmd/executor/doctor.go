@@ -15,7 +15,7 @@ import (
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/instructions"
 	"github.com/sema-agent/device-executor/internal/doctor"
-	"github.com/sema-agent/device-executor/service"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 func newDoctor(a *app) *cobra.Command {
@@ -92,13 +92,14 @@ func (a *app) doctor() *doctor.Doctor {
 }
 
 func (a *app) serviceState(ctx context.Context, deviceID string) (doctor.ServiceState, error) {
-	manager, err := service.Here(a.getenv)
+	manager, err := a.manager()
 	if err != nil {
 		return doctor.ServiceState{}, err
 	}
 	s, err := manager.State(ctx, deviceID)
 	state := doctor.ServiceState{
-		Installed: s.Installed, Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering, Running: s.Running,
+		Installed: s.Installed, Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering,
+		Running: s.Running, Restarting: s.Restarting,
 	}
 	if s.LastExit != nil {
 		state.LastExit = s.LastExit.String()
@@ -150,16 +151,25 @@ func things(n int) string {
 func writeFinding(b *strings.Builder, p paint, f doctor.Finding) {
 	indent := strings.Repeat(" ", findingText)
 	text := func(s string) string { return foldAll(shown(s), indent, columns-findingText) }
+	run := func(command string) {
+		const lead = "    $ "
+		fmt.Fprintf(b, "%s%s\n", lead, foldCommand(shown(command), strings.Repeat(" ", len(lead)), columns-len(lead)))
+	}
 	level := fmt.Sprintf("%-4s", map[doctor.Level]string{doctor.OK: "ok", doctor.Warn: "warn", doctor.Fail: "FAIL"}[f.Level])
 	fmt.Fprintf(b, "  %s %-9s  %s\n", p.level(f.Level, level), f.Check, text(f.What))
 	if f.Level != doctor.OK && f.Why != "" {
 		fmt.Fprintf(b, "%s%s\n", indent, text(f.Why))
 	}
 	if f.Mend != "" {
-		fmt.Fprintf(b, "%s%s\n", indent, text(f.Mend))
+		for line := range strings.SplitSeq(f.Mend, "\n") {
+			if command, ok := strings.CutPrefix(line, remedy.Indent); ok {
+				run(command)
+			} else {
+				fmt.Fprintf(b, "%s%s\n", indent, text(line))
+			}
+		}
 	}
 	if f.Run != "" {
-		const lead = "    $ "
-		fmt.Fprintf(b, "%s%s\n", lead, foldCommand(shown(f.Run), strings.Repeat(" ", len(lead)), columns-len(lead)))
+		run(f.Run)
 	}
 }

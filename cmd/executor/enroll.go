@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 type enrollFlags struct {
@@ -134,13 +135,13 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printEnrolled(home, done, f.json)
+	return a.printEnrolled(done, f.json)
 }
 
 // enrolledIndent stands below the names of what printEnrolled tells.
 const enrolledIndent = "             "
 
-func (a *app) printEnrolled(home *enroll.Home, done *enroll.Enrolled, asJSON bool) error {
+func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
 	r := done.Record
 	for _, note := range done.Notes {
 		fmt.Fprintln(a.stderr, foldAll("Note: "+note, "", columns))
@@ -154,16 +155,16 @@ func (a *app) printEnrolled(home *enroll.Home, done *enroll.Enrolled, asJSON boo
 			PublicKey:     r.PublicKey.String(),
 		})
 	}
-	next := "Serve it now:         sema device serve\nOr in the background: sema device service install\n"
-	if flag := naming(home, r.DeviceID); flag != "" {
-		next = fmt.Sprintf("Serve it now:\n  sema device serve%[1]s\nOr in the background:\n  sema device service install%[1]s\n", flag)
-	}
+	about := a.named(r.DeviceID)
+	next := remedy.Step("Serve it now", remedy.For(about, "serve")) + "\n" +
+		remedy.Step("Or in the background, from now on", remedy.For(about, "service", "install"))
 	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
   server     %s
   workspace  %s
   key        %s
-%s`, r.DeviceID, r.Server, foldAll(shown(r.WorkspaceRoot), enrolledIndent, columns-len(enrolledIndent)),
-		foldAll("in the "+storeWords(r.KeyStore)+": "+done.KeyStoreReason, enrolledIndent, columns-len(enrolledIndent)), next)
+%s
+`, r.DeviceID, r.Server, foldAll(shown(r.WorkspaceRoot), enrolledIndent, columns-len(enrolledIndent)),
+		foldAll("in the "+storeWords(r.KeyStore)+": "+done.KeyStoreReason, enrolledIndent, columns-len(enrolledIndent)), foldAll(next, "", columns))
 	return err
 }
 

@@ -201,7 +201,8 @@ func shellWords(line string) []string {
 func inPlainWords(t *testing.T, what, text string) {
 	t.Helper()
 	for _, raw := range []string{"dial tcp", "dial unix", "x509:", "tls:", "syscall", " json: ", "Get \"", "Post \"", "%!", "0x", "panic", "goroutine", "<nil>",
-		"context deadline exceeded", "context canceled", "unexpected EOF", "strconv.", "invalid character"} {
+		"context deadline exceeded", "context canceled", "unexpected EOF", "strconv.", "invalid character",
+		"JSON input", "parsing time", "open /", "mkdir /", "stat /", "lstat /", "fork/exec", "chdir "} {
 		if strings.Contains(text, raw) {
 			t.Errorf("%s: in a library's words (%s):\n%s", what, raw, text)
 		}

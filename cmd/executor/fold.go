@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // columns is how wide the lines are that people read.
@@ -84,11 +86,15 @@ func breakWord(word string, width int) int {
 	return end
 }
 
-// foldAll folds each line of text and begins every line but the first with
-// indent.
+// foldAll folds each line of text, those that are commands as such, and begins
+// every line but the first with indent.
 func foldAll(text, indent string, width int) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
+		if command, ok := strings.CutPrefix(line, remedy.Indent); ok {
+			lines = append(lines, remedy.Indent+foldCommand(command, indent+remedy.Indent+"  ", width-len(remedy.Indent)))
+			continue
+		}
 		lines = append(lines, fold(line, width)...)
 	}
 	return strings.Join(lines, "\n"+indent)

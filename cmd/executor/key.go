@@ -23,6 +23,7 @@ func newKey(a *app) *cobra.Command {
 
 func newKeyMove(a *app) *cobra.Command {
 	var device string
+	var asJSON *bool
 	c := &cobra.Command{
 		Use:   "move keychain|file",
 		Short: "Move the private key to another store, never through the terminal",
@@ -43,15 +44,39 @@ executor goes on undisturbed.`,
 			if err != nil {
 				return err
 			}
-			if err := enroll.MoveKey(c.Context(), home, record, a.stores(), args[0]); err != nil {
+			done, err := enroll.MoveKey(c.Context(), home, record, a.stores(), args[0])
+			if err != nil {
 				return err
 			}
-			fmt.Fprintln(a.stderr, foldAll(fmt.Sprintf("The key of %s is in the %s now, and nowhere else.", record.DeviceID, storeWords(args[0])), "", columns))
-			return nil
+			return a.printMoved(record.DeviceID, done, *asJSON)
 		},
 	}
-	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
+	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
+	asJSON = jsonFlag(c)
 	return c
+}
+
+// movedKey is what `key move --json` prints.
+type movedKey struct {
+	DeviceID string `json:"deviceId"`
+	KeyStore string `json:"keyStore"`
+	From     string `json:"from"` // keyStore: it was there already
+	// Unsure is why it cannot be told whether the other store has a copy, too.
+	Unsure string `json:"unsure,omitempty"`
+}
+
+func (a *app) printMoved(deviceID string, m *enroll.Moved, asJSON bool) error {
+	result := movedKey{DeviceID: deviceID, KeyStore: m.To, From: m.From}
+	words := fmt.Sprintf("The key of %s is in the %s now, and no longer in the %s.", deviceID, storeWords(m.To), storeWords(m.From))
+	switch {
+	case m.Unsure != nil:
+		result.Unsure = m.Unsure.Error()
+		words = fmt.Sprintf("The key of %s was in the %s already. Whether the keychain has a copy as well cannot be told: %s.",
+			deviceID, storeWords(m.To), m.Unsure)
+	case m.From == m.To:
+		words = fmt.Sprintf("The key of %s was in the %s already, and is in no other store.", deviceID, storeWords(m.To))
+	}
+	return a.done(asJSON, result, "%s", words)
 }
 
 // storeWords names a key store in a sentence.

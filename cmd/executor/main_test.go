@@ -45,6 +45,8 @@ type machine struct {
 	url    string
 	now    func() time.Time
 	stdin  io.Reader
+
+	services serviceHost
 }
 
 func newMachine(t *testing.T) *machine {
@@ -79,7 +81,7 @@ func (m *machine) run(args ...string) said {
 	a := &app{
 		stdin: m.stdin, stdout: &stdout, stderr: &stderr,
 		getenv: func(name string) string { return m.env[name] },
-		now:    m.now, random: rand.Reader,
+		now:    m.now, random: rand.Reader, services: m.services,
 	}
 	code := run(args, a)
 	s := said{code, stdout.String(), stderr.String()}
@@ -182,7 +184,13 @@ func (m *machine) command(args ...string) *exec.Cmd {
 // fits holds what people read to the width of a terminal.
 func fits(t *testing.T, what, text string) {
 	t.Helper()
+	cut := false // the line before goes on here, as a shell takes it
 	for line := range strings.Lines(text) {
+		word := cut && len(strings.Fields(line)) == 1 // which would be another one if it were broken
+		cut = strings.HasSuffix(line, "\\\n")
+		if word {
+			continue
+		}
 		if n := length(strings.TrimRight(line, "\r\n")); n > columns {
 			t.Errorf("%s: a line of %d columns: %q", what, n, line)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/sema-agent/device-executor/internal/files"
 	"github.com/sema-agent/device-executor/internal/logind"
 	"github.com/sema-agent/device-executor/internal/loginenv"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/link"
 	"github.com/sema-agent/device-executor/service"
 )
@@ -93,7 +94,7 @@ executor elsewhere; 7 too old for the server; 9 the private key cannot be read;
 
 // declare declares the flags of an executor; a service has them too.
 func (f *serveFlags) declare(flags *pflag.FlagSet) {
-	flags.StringVar(&f.device, "device", "", "the device, where more than one is enrolled")
+	flags.StringVar(&f.device, "device", "", deviceFlagHelp)
 	flags.StringVar(&f.logFormat, "log-format", defaultLogFormat, "text or json")
 	flags.StringVar(&f.logLevel, "log-level", defaultLogLevel, "debug, info, warn or error")
 	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "how long running work may take to finish when stopped")
@@ -120,7 +121,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		return exitWith(exitUsage, fmt.Errorf("--env: %w", err))
 	}
 	if f.drain < 0 {
-		return usagef("--drain-timeout: %s is negative", f.drain)
+		return usagef("--drain-timeout: %s is negative; give a time like 10s", f.drain)
 	}
 	home, record, err := a.chosen(f.device)
 	if err != nil {
@@ -149,7 +150,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	})
 	if f.shell != "" {
 		if _, err := instructions.FindShell(f.shell, env); err != nil {
-			return exitWith(exitUsage, fmt.Errorf("--shell: %w", err))
+			return exitWith(exitUsage, err)
 		}
 	}
 	recorder := activity.New(activity.Config{Dir: record.Dir(), LogCommands: f.logCommands, Now: a.now, Log: log})
@@ -216,7 +217,8 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		if after := home.Revoke(context.WithoutCancel(ctx), record, a.stores(), a.now()); after != nil {
 			log.Error("the key of the revoked device could not be deleted; delete it by hand", "err", after)
 		}
-		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: its key has been deleted from this machine.\nTo go on, enroll again: sema device enroll --server %s", record.DeviceID, record.Server))
+		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: its key has been deleted from this machine.\n%s", record.DeviceID,
+			remedy.Step("To go on, enroll again", record.Server.EnrollCommand())))
 	case errors.Is(err, link.ErrSuperseded):
 		return exitWith(exitSuperseded, fmt.Errorf("another executor took over %s: a copy of its key is in use elsewhere.\nIf that is not you, revoke the device at the server; otherwise keep one of the two", record.DeviceID))
 	case errors.As(err, &old):

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,27 +13,32 @@ import (
 	"github.com/sema-agent/device-executor/service"
 )
 
-// serviceHost is what services need of a machine, so that tests can give
-// another one.
+// serviceHost is what services need of a machine. Without its members, it is this
+// machine.
 type serviceHost struct {
 	manager func() (service.Manager, error)
 	program func() (path string, notes []string, err error) // what a service is to run
 }
 
-func newService(a *app) *cobra.Command {
-	return newServiceOf(a, serviceHost{
-		manager: func() (service.Manager, error) { return service.Here(a.getenv) },
-		program: func() (string, []string, error) {
-			running, err := os.Executable()
-			if err != nil {
-				return "", nil, fmt.Errorf("find this program's path: %w", err)
-			}
-			return service.StableBinary(os.Args[0], running)
-		},
-	})
+func (a *app) manager() (service.Manager, error) {
+	if a.services.manager != nil {
+		return a.services.manager()
+	}
+	return service.Here(a.getenv)
 }
 
-func newServiceOf(a *app, host serviceHost) *cobra.Command {
+func (a *app) program() (path string, notes []string, err error) {
+	if a.services.program != nil {
+		return a.services.program()
+	}
+	running, err := os.Executable()
+	if err != nil {
+		return "", nil, fmt.Errorf("find this program's path: %w", err)
+	}
+	return service.StableBinary(os.Args[0], running)
+}
+
+func newService(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "service",
 		Short: "Keep the executor running in the background",
@@ -46,29 +53,63 @@ another executor, too old for the server.`,
 		RunE:    showHelp,
 	}
 	c.AddCommand(
-		newServiceInstall(a, host),
-		newServiceUninstall(a, host),
-		newServiceStart(a, host),
-		newServiceStop(a, host),
-		newServiceStatus(a, host),
-		newServiceLogs(a, host),
+		newServiceInstall(a),
+		newServiceUninstall(a),
+		newServiceStart(a),
+		newServiceStop(a),
+		newServiceStatus(a),
+		newServiceLogs(a),
 	)
 	return c
 }
 
 const deviceFlagHelp = "the device, where more than one is enrolled"
 
-// serviceDevice says which device's service a command is about. One that is
-// named needs no record: its service may be what is left of it.
-func (a *app) serviceDevice(named string) (string, error) {
-	if named != "" {
-		return named, nil
+// aboutService completes a command about the service of one device, which do
+// carries out. A device that is named needs no record: its service may be what
+// is left of it.
+func (a *app) aboutService(c *cobra.Command, do func(ctx context.Context, m service.Manager, deviceID string) error) *cobra.Command {
+	device := c.Flags().String("device", "", deviceFlagHelp)
+	c.Args = noArgs
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id := *device
+		if id == "" {
+			_, record, err := a.chosen("")
+			if err != nil {
+				return err
+			}
+			id = record.DeviceID
+		}
+		manager, err := a.manager()
+		if err != nil {
+			return err
+		}
+		return do(c.Context(), manager, id)
 	}
-	_, record, err := a.chosen("")
+	return c
+}
+
+// serviceLookLimit is how long the service manager may take to say what it has,
+// where that is beside the point.
+const serviceLookLimit = 3 * time.Second
+
+// serviceBeside is what the service manager knows of a device, for commands that
+// are about something else: where it cannot be asked, there is no service.
+func (a *app) serviceBeside(ctx context.Context, deviceID string) service.State {
+	ctx, cancel := context.WithTimeout(ctx, serviceLookLimit)
+	defer cancel()
+	manager, err := a.manager()
 	if err != nil {
-		return "", err
+		return service.State{}
 	}
-	return record.DeviceID, nil
+	state, _ := manager.State(ctx, deviceID) // beside an error there is what the file alone tells
+	return state
+}
+
+// serviceDevice is what the commands that change a service say of it in JSON.
+type serviceDevice struct {
+	DeviceID string `json:"deviceId"`
+	Running  bool   `json:"running"`
 }
 
 // notHeldElsewhere refuses to start a service for a device that an executor
@@ -86,12 +127,12 @@ func notRevoked(record *enroll.Record) error {
 	if !record.Revoked() {
 		return nil
 	}
-	return exitWith(exitRevoked, fmt.Errorf("%s was revoked: its key is gone.\nEnroll again: sema device enroll --server %s", record.DeviceID, record.Server))
+	return exitWith(exitRevoked, &enroll.RevokedError{Record: record})
 }
 
 // startable looks at what would keep a service from staying up, where there is
 // a record to look at.
-func (a *app) startable(c *cobra.Command, m service.Manager, deviceID string) error {
+func (a *app) startable(ctx context.Context, m service.Manager, deviceID string) error {
 	_, record, err := a.chosen(deviceID)
 	if err != nil {
 		var none *enroll.NoDeviceError
@@ -103,7 +144,7 @@ func (a *app) startable(c *cobra.Command, m service.Manager, deviceID string) er
 	if err := notRevoked(record); err != nil {
 		return err
 	}
-	state, err := m.State(c.Context(), deviceID)
+	state, err := m.State(ctx, deviceID)
 	if err != nil {
 		return err
 	}

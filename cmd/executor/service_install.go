@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -10,15 +12,32 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/loginenv"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/service"
 )
 
 type serviceInstallFlags struct {
 	serve serveFlags
 	force bool
+	json  bool
 }
 
-func newServiceInstall(a *app, host serviceHost) *cobra.Command {
+// installedService is what `service install --json` prints.
+type installedService struct {
+	DeviceID  string         `json:"deviceId"`
+	File      string         `json:"file"`
+	Change    service.Change `json:"change"`
+	Started   bool           `json:"started"`
+	Restarted bool           `json:"restarted"`
+}
+
+// removedService is what `service uninstall --json` prints.
+type removedService struct {
+	DeviceID string `json:"deviceId"`
+	File     string `json:"file"`
+}
+
+func newServiceInstall(a *app) *cobra.Command {
 	var f serviceInstallFlags
 	c := &cobra.Command{
 		Use:   "install",
@@ -36,16 +55,17 @@ hold a password.`,
 		Example: "  sema device service install --allow-root ~/code",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.serviceInstall(c, host, f)
+			return a.serviceInstall(c.Context(), f)
 		},
 	}
 	flags := c.Flags()
 	f.serve.declare(flags)
 	flags.BoolVar(&f.force, "force", false, "replace a service file that was edited")
+	flags.BoolVar(&f.json, "json", false, "print as JSON")
 	return c
 }
 
-func (a *app) serviceInstall(c *cobra.Command, host serviceHost, f serviceInstallFlags) error {
+func (a *app) serviceInstall(ctx context.Context, f serviceInstallFlags) error {
 	home, record, err := a.chosen(f.serve.device)
 	if err != nil {
 		return err
@@ -53,15 +73,15 @@ func (a *app) serviceInstall(c *cobra.Command, host serviceHost, f serviceInstal
 	if err := notRevoked(record); err != nil {
 		return err
 	}
-	spec, notes, err := a.serviceSpec(host, home, record, f.serve)
+	spec, notes, err := a.serviceSpec(home, record, f.serve)
 	if err != nil {
 		return err
 	}
-	manager, err := host.manager()
+	manager, err := a.manager()
 	if err != nil {
 		return err
 	}
-	before, err := manager.State(c.Context(), record.DeviceID)
+	before, err := manager.State(ctx, record.DeviceID)
 	if err != nil {
 		return err
 	}
@@ -69,7 +89,7 @@ func (a *app) serviceInstall(c *cobra.Command, host serviceHost, f serviceInstal
 		return err
 	}
 	waiting := newProgress(a, "Waiting for the executor")
-	done, err := manager.Install(c.Context(), spec, f.force)
+	done, err := manager.Install(ctx, spec, f.force)
 	waiting.stop()
 	if done != nil {
 		a.note(append(notes, done.Notes...)...)
@@ -77,16 +97,19 @@ func (a *app) serviceInstall(c *cobra.Command, host serviceHost, f serviceInstal
 	if err != nil {
 		return err
 	}
+	if f.json {
+		return json.NewEncoder(a.stdout).Encode(installedService{record.DeviceID, done.File, done.Change, done.Started, done.Restarted})
+	}
 	return a.printInstalled(record.DeviceID, done)
 }
 
 // serviceSpec puts together what the service is to run.
-func (a *app) serviceSpec(host serviceHost, home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
+func (a *app) serviceSpec(home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
 	options, err := f.options()
 	if err != nil {
 		return service.Spec{}, nil, err
 	}
-	binary, notes, err := host.program()
+	binary, notes, err := a.program()
 	if err != nil {
 		return service.Spec{}, nil, err
 	}
@@ -112,7 +135,7 @@ func (f serveFlags) options() ([]string, error) {
 		return nil, err
 	}
 	if f.drain < 0 {
-		return nil, usagef("--drain-timeout: %s is negative", f.drain)
+		return nil, usagef("--drain-timeout: %s is negative; give a time like 10s", f.drain)
 	}
 	options := []string{"--env", f.env}
 	if f.drain != defaultDrain {
@@ -165,46 +188,31 @@ func (a *app) printInstalled(deviceID string, done *service.Installed) error {
 	if runtime.GOOS == "darwin" {
 		named = " (it also shows under Login Items in the system settings)"
 	}
-	_, err := fmt.Fprintf(a.stdout, `%s
-  %s
-%s
-  how it does   sema device service status
-  its log       sema device service logs --follow
-`, what, foldAll(done.File+named, "  ", columns-2), does)
+	about := a.named(deviceID)
+	next := remedy.Step("How it does", remedy.For(about, "service", "status")) + "\n" +
+		remedy.Step("Its log", remedy.For(about, "service", "logs", "--follow"))
+	_, err := fmt.Fprintf(a.stdout, "%s\n  %s\n%s\n%s\n", what, foldAll(done.File+named, "  ", columns-2), does, foldAll(next, "", columns))
 	return err
 }
 
-func newServiceUninstall(a *app, host serviceHost) *cobra.Command {
-	var device string
-	var force bool
+func newServiceUninstall(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Stop the service of a device and remove it",
 		Long: `Stop the service of a device, after its running commands had time to finish, and
 remove what 'install' wrote. The device stays enrolled.`,
 		Example: "  sema device service uninstall",
-		Args:    noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			id, err := a.serviceDevice(device)
-			if err != nil {
-				return err
-			}
-			manager, err := host.manager()
-			if err != nil {
-				return err
-			}
-			waiting := newProgress(a, "Waiting for running commands to finish")
-			done, err := manager.Uninstall(c.Context(), id, force)
-			waiting.stop()
-			if err != nil {
-				return err
-			}
-			a.note(done.Notes...)
-			fmt.Fprintf(a.stderr, "Removed the service of %s:\n  %s\n", id, foldAll(done.File, "  ", columns-2))
-			return nil
-		},
 	}
-	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
-	c.Flags().BoolVar(&force, "force", false, "remove a service file that was edited, too")
-	return c
+	asJSON := jsonFlag(c)
+	force := c.Flags().Bool("force", false, "remove a service file that was edited, too")
+	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
+		waiting := newProgress(a, "Waiting for running commands to finish")
+		done, err := m.Uninstall(ctx, id, *force)
+		waiting.stop()
+		if err != nil {
+			return err
+		}
+		a.note(done.Notes...)
+		return a.done(*asJSON, removedService{id, done.File}, "Removed the service of %s:\n%s", id, done.File)
+	})
 }

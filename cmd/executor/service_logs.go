@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 
@@ -9,37 +10,28 @@ import (
 	"github.com/sema-agent/device-executor/service"
 )
 
-func newServiceLogs(a *app, host serviceHost) *cobra.Command {
-	var device string
+func newServiceLogs(a *app) *cobra.Command {
 	var query service.LogQuery
 	c := &cobra.Command{
 		Use:   "logs",
 		Short: "Show the log of a device's service",
 		Long: `Show the log of a device's service: from the journal on Linux, from its log file
 on macOS. It has ids, kinds, sizes, durations and codes; never what commands
-print.`,
+print. Its lines are JSON if the service was installed with --log-format json.`,
 		Example: "  sema device service logs --follow --lines 20",
-		Args:    noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if query.Lines < 0 {
-				return usagef("--lines: %d is negative", query.Lines)
+				return usagef("--lines takes a number of lines; not %d", query.Lines)
 			}
-			id, err := a.serviceDevice(device)
-			if err != nil {
-				return err
-			}
-			manager, err := host.manager()
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
-			defer stop()
-			return manager.Logs(ctx, id, query, a.stdout)
+			return nil
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&device, "device", "", deviceFlagHelp)
 	flags.IntVarP(&query.Lines, "lines", "n", 100, "how many of the last lines")
 	flags.BoolVarP(&query.Follow, "follow", "f", false, "go on with new lines until interrupted")
-	return c
+	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+		return m.Logs(ctx, id, query, a.stdout)
+	})
 }

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"fmt"
+	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/service"
 )
 
-func newServiceStart(a *app, host serviceHost) *cobra.Command {
-	var device string
+func newServiceStart(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "start",
 		Short: "Start the service of a device",
@@ -15,35 +16,23 @@ func newServiceStart(a *app, host serviceHost) *cobra.Command {
 device and looks for its server. Exit code: the executor's own, if it ended for
 a reason that is final.`,
 		Example: "  sema device service start",
-		Args:    noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			id, err := a.serviceDevice(device)
-			if err != nil {
-				return err
-			}
-			manager, err := host.manager()
-			if err != nil {
-				return err
-			}
-			if err := a.startable(c, manager, id); err != nil {
-				return err
-			}
-			waiting := newProgress(a, "Waiting for the executor")
-			err = manager.Start(c.Context(), id)
-			waiting.stop()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stderr, "The service of %s is running.\n", id)
-			return nil
-		},
 	}
-	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
-	return c
+	asJSON := jsonFlag(c)
+	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
+		if err := a.startable(ctx, m, id); err != nil {
+			return err
+		}
+		waiting := newProgress(a, "Waiting for the executor")
+		err := m.Start(ctx, id)
+		waiting.stop()
+		if err != nil {
+			return err
+		}
+		return a.done(*asJSON, serviceDevice{id, true}, "The service of %s is running.", id)
+	})
 }
 
-func newServiceStop(a *app, host serviceHost) *cobra.Command {
-	var device string
+func newServiceStop(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the service of a device until it is started again",
@@ -51,26 +40,15 @@ func newServiceStop(a *app, host serviceHost) *cobra.Command {
 to finish. The service starts again by 'start', and by itself with the machine
 or your next login; to prevent that, uninstall it.`,
 		Example: "  sema device service stop",
-		Args:    noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			id, err := a.serviceDevice(device)
-			if err != nil {
-				return err
-			}
-			manager, err := host.manager()
-			if err != nil {
-				return err
-			}
-			waiting := newProgress(a, "Waiting for running commands to finish")
-			err = manager.Stop(c.Context(), id)
-			waiting.stop()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stderr, "The service of %s is stopped.\n", id)
-			return nil
-		},
 	}
-	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
-	return c
+	asJSON := jsonFlag(c)
+	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
+		waiting := newProgress(a, "Waiting for running commands to finish")
+		err := m.Stop(ctx, id)
+		waiting.stop()
+		if err != nil {
+			return err
+		}
+		return a.done(*asJSON, serviceDevice{id, false}, "The service of %s is stopped.", id)
+	})
 }

@@ -1,18 +1,23 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/service"
 )
 
-func newServiceStatus(a *app, host serviceHost) *cobra.Command {
-	var device string
-	var asJSON bool
+// serviceStatus is what `service status --json` prints.
+type serviceStatus struct {
+	DeviceID string `json:"deviceId"`
+	service.State
+}
+
+func newServiceStatus(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "What the service manager knows of a device's service",
@@ -20,79 +25,74 @@ func newServiceStatus(a *app, host serviceHost) *cobra.Command {
 starts by itself, runs, and how it ended. What the executor itself is doing:
 sema device status.`,
 		Example: "  sema device service status --json",
-		Args:    noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			id, err := a.serviceDevice(device)
-			if err != nil {
-				return err
-			}
-			manager, err := host.manager()
-			if err != nil {
-				return err
-			}
-			state, err := manager.State(c.Context(), id)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return json.NewEncoder(a.stdout).Encode(state)
-			}
-			_, err = a.stdout.Write(renderService(id, state))
-			return err
-		},
 	}
-	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
-	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
-	return c
+	asJSON := jsonFlag(c)
+	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
+		state, err := m.State(ctx, id)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return json.NewEncoder(a.stdout).Encode(serviceStatus{id, state})
+		}
+		_, err = a.stdout.Write(renderService(id, a.named(id), state))
+		return err
+	})
 }
 
-func renderService(deviceID string, s service.State) []byte {
-	var b bytes.Buffer
-	row := func(name, format string, args ...any) {
-		const indent = "           "
-		fmt.Fprintf(&b, "%-10s %s\n", name, foldAll(fmt.Sprintf(format, args...), indent, columns-len(indent)))
+// renderService shows a service to a person; named is how commands name its
+// device.
+func renderService(deviceID, named string, s service.State) []byte {
+	var t table
+	advise := func(what string, words ...string) {
+		t.row("", "%s", remedy.Step(what, remedy.For(named, words...)))
 	}
-	row("device", "%s", deviceID)
+	t.row("device", "%s", deviceID)
 	if !s.Installed {
-		row("service", "not installed")
-		row("", "Install it: sema device service install")
-		return b.Bytes()
+		t.row("service", "not installed")
+		advise("Install it", "service", "install")
+		return t.Bytes()
 	}
-	row("service", "%s (%s)", s.Service, s.Manager)
-	row("file", "%s", s.File)
+	t.row("service", "%s (%s)", s.Service, s.Manager)
+	t.row("file", "%s", s.File)
 	if s.Edited {
-		row("", "edited since it was installed; --force replaces or removes it")
+		t.row("", "edited since it was installed; --force replaces or removes it")
 	}
 	switch {
 	case s.PID != 0 && s.Restarts > 0:
-		row("state", "%s, pid %d, started again %s", s.Phase, s.PID, times(s.Restarts))
+		t.row("state", "%s, pid %d, started again %s", s.Phase, s.PID, times(s.Restarts))
 	case s.PID != 0:
-		row("state", "%s, pid %d", s.Phase, s.PID)
+		t.row("state", "%s, pid %d", s.Phase, s.PID)
 	default:
-		row("state", "%s", s.Phase)
+		t.row("state", "%s", s.Phase)
+	}
+	if s.Restarting {
+		t.row("", "It ended, and is started again by itself in a moment.")
 	}
 	if s.Text != "" {
-		row("executor", "%s", s.Text)
+		t.row("executor", "%s", s.Text)
 	}
 	if s.LastExit != nil {
-		row("last end", "%s", s.LastExit)
+		t.row("last end", "%s", s.LastExit)
 		if !s.Running {
-			row("", "Its last words: sema device service logs")
+			advise("Its last words", "service", "logs")
 		}
 	}
 	switch {
 	case !s.Enabled:
-		row("starts", "when told to: sema device service start")
+		t.row("starts", "when told to")
+		if !s.Running {
+			advise("Start it", "service", "start")
+		}
 	case s.Lingering != nil && *s.Lingering:
-		row("starts", "by itself, with the machine")
+		t.row("starts", "by itself, with the machine")
 	default:
-		row("starts", "by itself, when you log in")
+		t.row("starts", "by itself, when you log in")
 	}
 	if s.Enabled && s.Lingering != nil && !*s.Lingering {
-		row("", "It ends with your last session. To change that:")
-		row("", "sudo loginctl enable-linger $USER")
+		t.row("", "%s", remedy.Step("It ends with your last session. To change that", "sudo loginctl enable-linger $USER"))
 	}
-	return b.Bytes()
+	return t.Bytes()
 }
 
 func times(n int) string {

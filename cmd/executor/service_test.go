@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
@@ -63,22 +61,11 @@ func (k *keeper) Logs(_ context.Context, id string, q service.LogQuery, out io.W
 // service runs `sema device service …` with another service manager.
 func (m *machine) service(k *keeper, args ...string) said {
 	m.t.Helper()
-	var stdout, stderr bytes.Buffer
-	a := &app{stdin: m.stdin, stdout: &stdout, stderr: &stderr, now: m.now, random: rand.Reader,
-		getenv: func(name string) string { return m.env[name] }}
-	c := newServiceOf(a, serviceHost{
+	m.services = serviceHost{
 		manager: func() (service.Manager, error) { return k, nil },
 		program: func() (string, []string, error) { return "/opt/bin/sema", nil, nil },
-	})
-	c.SilenceErrors, c.SilenceUsage = true, true
-	c.SetArgs(args)
-	c.SetOut(&stdout)
-	err := c.ExecuteContext(m.t.Context())
-	s := said{stdout: stdout.String(), stderr: stderr.String()}
-	if err != nil {
-		s.code, s.stderr = exitCode(err), s.stderr+explain(err)
 	}
-	return s
+	return m.run(append([]string{"device", "service"}, args...)...)
 }
 
 // What install puts into a service, serve must take, and take in the same sense.
@@ -309,7 +296,8 @@ func TestServiceStatusReadsWell(t *testing.T) {
 	}{
 		"not installed": {service.State{}, `device     dev_01J8ZQ4T9X0000000000000000
 service    not installed
-           Install it: sema device service install
+           Install it:
+             sema device service install --device dev_01J8ZQ4T9X0000000000000000
 `},
 		"running": {service.State{Manager: "systemd", Service: "x.service", File: "/x.service", Installed: true, Enabled: true, Lingering: &yes,
 			Running: true, Phase: "active (running)", PID: 7, Restarts: 2, Text: "active"}, `device     dev_01J8ZQ4T9X0000000000000000
@@ -326,10 +314,22 @@ file       /x.service
            edited since it was installed; --force replaces or removes it
 state      failed
 last end   exit code 5, revoked; enroll again
-           Its last words: sema device service logs
+           Its last words:
+             sema device service logs --device dev_01J8ZQ4T9X0000000000000000
 starts     by itself, when you log in
            It ends with your last session. To change that:
-           sudo loginctl enable-linger $USER
+             sudo loginctl enable-linger $USER
+`},
+		"about to restart": {service.State{Manager: "systemd", Service: "x.service", File: "/x.service", Installed: true, Enabled: true, Lingering: &yes,
+			Restarting: true, Phase: "activating (auto-restart)", LastExit: &service.Exit{Code: 9}}, `device     dev_01J8ZQ4T9X0000000000000000
+service    x.service (systemd)
+file       /x.service
+state      activating (auto-restart)
+           It ended, and is started again by itself in a moment.
+last end   exit code 9, the private key cannot be read
+           Its last words:
+             sema device service logs --device dev_01J8ZQ4T9X0000000000000000
+starts     by itself, with the machine
 `},
 		"stopped": {service.State{Manager: "launchd", Service: "x", File: "/x.plist", Installed: true, Phase: "not running",
 			LastExit: &service.Exit{Signal: "Killed: 9"}}, `device     dev_01J8ZQ4T9X0000000000000000
@@ -337,8 +337,11 @@ service    x (launchd)
 file       /x.plist
 state      not running
 last end   ended by a signal: Killed: 9
-           Its last words: sema device service logs
-starts     when told to: sema device service start
+           Its last words:
+             sema device service logs --device dev_01J8ZQ4T9X0000000000000000
+starts     when told to
+           Start it:
+             sema device service start --device dev_01J8ZQ4T9X0000000000000000
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,8 +351,8 @@ starts     when told to: sema device service start
 			}
 			fits(t, name, c.want)
 			s := m.service(k, "status", "--device", id, "--json")
-			var back service.State
-			if err := json.Unmarshal([]byte(s.stdout), &back); err != nil || back.Phase != c.state.Phase || back.Installed != c.state.Installed {
+			var back serviceStatus
+			if err := json.Unmarshal([]byte(s.stdout), &back); err != nil || back.DeviceID != id || back.Phase != c.state.Phase || back.Installed != c.state.Installed {
 				t.Errorf("as JSON: %s, %v", s.stdout, err)
 			}
 		})

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/internal/status"
+	"github.com/sema-agent/device-executor/service"
 )
 
 // watchPause is how often --watch looks.
@@ -33,7 +35,12 @@ type deviceStatus struct {
 	Executor *status.Snapshot `json:"executor,omitempty"`
 	Problem  string           `json:"problem,omitempty"`
 
-	naming string // see the function of that name
+	// Service is what the service manager knows; absent while an executor runs,
+	// or without a service.
+	Service *service.State `json:"service,omitempty"`
+
+	named  string // how commands name the device, see the method of that name
+	enroll string // the command that enrolls again
 }
 
 func newStatus(a *app) *cobra.Command {
@@ -55,7 +62,7 @@ to do about it. Works without a network and without a running executor.`,
 			if watch {
 				return a.watchStatus(c.Context(), home, record.DeviceID, asJSON)
 			}
-			s := readStatus(home, record)
+			s := a.readStatus(c.Context(), record)
 			if asJSON {
 				return json.NewEncoder(a.stdout).Encode(s)
 			}
@@ -63,18 +70,23 @@ to do about it. Works without a network and without a running executor.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
+	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
 	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON; with --watch a line per change")
 	c.Flags().BoolVar(&watch, "watch", false, "look again until interrupted, redrawing in place")
 	return c
 }
 
-// readStatus puts together what the lock and the status file say. A file whose
-// writer is gone is not believed.
-func readStatus(home *enroll.Home, r *enroll.Record) deviceStatus {
-	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked(), naming: naming(home, r.DeviceID)}
+// readStatus puts together what the lock and the status file say, and what the
+// service manager does where nobody runs. A file whose writer is gone is not
+// believed.
+func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
+	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked(),
+		named: a.named(r.DeviceID), enroll: r.Server.EnrollCommand()}
 	s.Running, s.PID = holder(r.Dir())
 	if !s.Running {
+		if state := a.serviceBeside(ctx, r.DeviceID); state.Installed {
+			s.Service = &state
+		}
 		return s
 	}
 	snapshot, err := status.Load(filepath.Join(r.Dir(), "status.json"))
@@ -104,7 +116,7 @@ func (a *app) watchStatus(ctx context.Context, home *enroll.Home, deviceID strin
 		if err != nil {
 			return err
 		}
-		s := readStatus(home, r)
+		s := a.readStatus(ctx, r)
 		var page []byte
 		if asJSON {
 			b, err := json.Marshal(s)
@@ -152,32 +164,24 @@ func redraw(last, page []byte, resized bool) []byte {
 }
 
 func (a *app) renderStatus(s deviceStatus) []byte {
-	var b bytes.Buffer
-	row := func(name, format string, args ...any) {
-		const indent = "           "
-		fmt.Fprintf(&b, "%-10s %s\n", name, foldAll(fmt.Sprintf(format, args...), indent, columns-len(indent)))
-	}
+	var t table
+	row := t.row
 	row("device", "%s", s.DeviceID)
 	row("server", "%s", s.Server)
 	switch {
 	case s.Revoked:
 		row("state", "revoked: the server has ended this device for good")
-		row("", "Enroll again: sema device enroll --server %s", s.Server)
-		return b.Bytes()
+		row("", "%s", remedy.Step("Enroll again", s.enroll))
+		return t.Bytes()
 	case !s.Running:
-		row("state", "not running")
-		if s.naming == "" {
-			row("", "Start it: sema device serve, or sema device service start")
-		} else {
-			row("", "Start it: sema device serve%s", s.naming)
-		}
-		return b.Bytes()
+		s.renderStopped(&t)
+		return t.Bytes()
 	case s.Executor == nil:
 		row("state", "running (pid %d), has not said yet what it does", s.PID)
 		if s.Problem != "" {
 			row("", "%s", s.Problem)
 		}
-		return b.Bytes()
+		return t.Bytes()
 	}
 	x := s.Executor
 	now := a.now()
@@ -218,7 +222,36 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 			row("", "%s", e.Remedy)
 		}
 	}
-	return b.Bytes()
+	return t.Bytes()
+}
+
+// renderStopped says why nobody serves the device, and how to change that.
+func (s *deviceStatus) renderStopped(t *table) {
+	advise := func(what string, words ...string) {
+		t.row("", "%s", remedy.Step(what, remedy.For(s.named, words...)))
+	}
+	switch {
+	case s.Service == nil:
+		t.row("state", "not running")
+		advise("Start it", "serve")
+		advise("Or in the background, from now on", "service", "install")
+	case s.Service.Restarting:
+		t.row("state", "not running; its service starts it again by itself in a moment")
+		if s.Service.LastExit != nil {
+			t.row("last end", "%s", s.Service.LastExit)
+		}
+		advise("Its last words", "service", "logs")
+	case s.Service.Running:
+		t.row("state", "its service is starting it")
+		advise("What it says", "service", "logs")
+	default:
+		t.row("state", "not running; its service is stopped")
+		if s.Service.LastExit != nil {
+			t.row("last end", "%s", s.Service.LastExit)
+		}
+		advise("Start it", "service", "start")
+		advise("Its last words", "service", "logs")
+	}
 }
 
 // words makes a name of the closed sets readable.

@@ -2,18 +2,19 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 func newUnenroll(a *app) *cobra.Command {
 	var device string
 	var yes bool
+	var asJSON *bool
 	c := &cobra.Command{
 		Use:   "unenroll",
 		Short: "Delete this machine's key and record of a device",
@@ -29,7 +30,11 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 				return err
 			}
 			if running, pid := holder(record.Dir()); running {
-				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\nStop it first: sema device service stop (or end that process), then unenroll", record.DeviceID, pid))
+				how := fmt.Sprintf("End that process first (kill %d), then unenroll", pid)
+				if a.serviceBeside(c.Context(), record.DeviceID).Running {
+					how = remedy.Step("Stop its service first, then unenroll", remedy.For(a.named(record.DeviceID), "service", "stop"))
+				}
+				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\n%s", record.DeviceID, pid, how))
 			}
 			if !yes {
 				if err := a.confirm(fmt.Sprintf("Delete the key and the record of %s (%s)?", record.DeviceID, record.Server)); err != nil {
@@ -39,27 +44,27 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 			if err := home.Unenroll(c.Context(), record, a.stores()); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "%s is no longer enrolled on this machine.\n", record.DeviceID)
-			a.remindOfService(c.Context(), record.DeviceID)
-			return nil
+			left := a.serviceBeside(c.Context(), record.DeviceID).Installed
+			err = a.done(*asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left},
+				"%s is no longer enrolled on this machine.", record.DeviceID)
+			if left {
+				fmt.Fprintln(a.stderr, foldAll(remedy.Step("Its background service is still installed. Remove it",
+					remedy.For(record.DeviceID, "service", "uninstall")), "", columns))
+			}
+			return err
 		},
 	}
-	c.Flags().StringVar(&device, "device", "", "the device, where more than one is enrolled")
+	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	asJSON = jsonFlag(c)
 	return c
 }
 
-// serviceLookLimit is how long the service manager may take to say what it has.
-const serviceLookLimit = 3 * time.Second
-
-// remindOfService says how to remove the service of a device that is gone. A
-// service manager that cannot be asked is no reason to fail: the device is gone.
-func (a *app) remindOfService(ctx context.Context, deviceID string) {
-	ctx, cancel := context.WithTimeout(ctx, serviceLookLimit)
-	defer cancel()
-	if state, _ := a.serviceState(ctx, deviceID); state.Installed {
-		fmt.Fprintf(a.stderr, "Its background service is still installed. Remove it:\n  sema device service uninstall \\\n    --device %s\n", deviceID)
-	}
+// unenrolledDevice is what `unenroll --json` prints.
+type unenrolledDevice struct {
+	DeviceID         string `json:"deviceId"`
+	Server           string `json:"server"`
+	ServiceInstalled bool   `json:"serviceInstalled"` // it is left, and can be uninstalled
 }
 
 var errNotConfirmed = errors.New("nothing was changed: not confirmed")

@@ -51,7 +51,7 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 		"no file of certificates":           {with("SSL_CERT_FILE", "/no/such/ca.pem"), "device enroll --server SERVER", exitUsage, "or unset SSL_CERT_FILE"},
 		"a file without certificates":       {with("SSL_CERT_FILE", os.DevNull), "device enroll --server SERVER", exitUsage, "or unset SSL_CERT_FILE"},
 		"an unknown token":                  {with("SEMA_ENROLL_TOKEN", theToken), "device enroll --server SERVER --key-store file", exitRefused, "Get a new enrollment token"},
-		"a workspace that is missing":       {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, ""},
+		"a workspace that is missing":       {nil, "device enroll --server SERVER --workspace /no/such/folder", exitUsage, "Name one that is there"},
 		"a workspace without room for work": {nil, "device enroll --server SERVER --workspace UNWRITABLE", exitUsage, "choose another with --workspace"},
 		"a keychain that is missing":        {nil, "device enroll --server SERVER --key-store keychain", exitKeyUnusable, "--key-store file"},
 		"a key store unheard of":            {nil, "device enroll --server SERVER --key-store cloud", exitUsage, "keychain, file"},
@@ -69,6 +69,25 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "device serve", exitNoDevice, "Mend the file"},
+		"a garbled record": {func(t *testing.T, m *machine) {
+			path := filepath.Join(m.record(m.enroll("")).Dir(), "device.json")
+			if err := os.WriteFile(path, []byte(`{"deviceId": 7, "enrolledAt": "x", }`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "device status", exitNoDevice, "it is not JSON from byte"},
+		"a log file nobody can make":                {nil, "device serve --log-file UNWRITABLE/log/x", exitUsage, "or make it first"},
+		"a log file that is a folder":               {nil, "device serve --log-file /", exitUsage, "name a file"},
+		"a log file below a file":                   {nil, "device serve --log-file /dev/null/x", exitUsage, "name another place"},
+		"a credential file that is missing":         {nil, "device enroll --server SERVER --credential-file /no/such/file", exitUsage, "Name one that is there"},
+		"a home nobody can read":                    {with("SEMA_HOME", "/dev/null"), "device list", exitUnexpected, "A part of that path is a file"},
+		"a home nobody can make":                    {with("SEMA_HOME", "/proc/self/x"), "device enroll --server SERVER", exitUnexpected, "Name one that is there"},
+		"a file to put that is missing":             {nil, "device try --put /no/such/file:/tmp/x", exitUnexpected, "Name one that is there"},
+		"a workspace to try that is missing":        {nil, "device try --workspace /no/such/folder -- true", exitUsage, "name a folder that is"},
+		"a folder for manual pages that is missing": {nil, "man /no/such/folder", exitUnexpected, "make it first"},
+		"a shell that is missing":                   {func(_ *testing.T, m *machine) { m.enroll("") }, "device serve --shell /no/such/sh --env inherit", exitUsage, "Name one that is there"},
+		"a drain below zero":                        {nil, "device serve --drain-timeout -1s", exitUsage, "negative"},
+		"lines below zero":                          {func(_ *testing.T, m *machine) { m.enroll("") }, "device service logs --lines=-1", exitUsage, "a number of lines"},
+		"a row that is not there":                   {nil, "device conformance --only nothing-*", exitUsage, "--list"},
 		"no keychain to move to": {func(_ *testing.T, m *machine) { m.enroll("") },
 			"device key move keychain", exitKeyUnusable, "DBUS_SESSION_BUS_ADDRESS"},
 		"nowhere to move to":        {nil, "device key move", exitUsage, "sema device key move file"},

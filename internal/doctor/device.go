@@ -15,6 +15,7 @@ import (
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -32,7 +33,7 @@ func revoked(r *enroll.Record) []Finding {
 		Check: "revoked", Level: Fail,
 		What: fmt.Sprintf("the server revoked this device on %s", r.RevokedAt.Local().Format("2006-01-02 15:04")),
 		Why:  "That is for good: its key has been deleted. Enrolling again makes a new device.",
-		Run:  "sema device enroll --server " + quote(r.Server.String()),
+		Run:  r.Server.EnrollCommand(),
 	}}
 }
 
@@ -49,9 +50,9 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 			switch trouble.Trouble {
 			case enroll.KeyExposed:
 				f.Mend = "If others may have read it, revoke the device at the server and enroll again. If not, take their rights away:"
-				f.Run = "chmod go= " + quote(trouble.Path)
+				f.Run = "chmod go= " + remedy.Quote(trouble.Path)
 			case enroll.KeyMissing, enroll.KeyDamaged, enroll.KeyMismatch:
-				f.Run = "sema device enroll --server " + quote(r.Server.String())
+				f.Run = r.Server.EnrollCommand()
 			}
 		}
 		return []Finding{f}
@@ -65,10 +66,10 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 		case err == nil:
 			f.What += "; the keychain has a copy, as an interrupted move leaves it"
 			f.Level, f.Why = Warn, "A key should be in one place."
-			f.Run = "sema device key move file --device " + r.DeviceID
+			f.Run = remedy.For(r.DeviceID, "key", "move", "file")
 		case errors.As(err, &trouble) && trouble.Trouble == enroll.KeyMissing:
 			f.What += "; the keychain of this session could hold it"
-			f.Run = "sema device key move keychain --device " + r.DeviceID
+			f.Run = remedy.For(r.DeviceID, "key", "move", "keychain")
 		case errors.As(err, &trouble):
 			short := *trouble
 			short.Err = nil
@@ -88,7 +89,7 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 		return []Finding{{
 			Check: "lock", Level: Fail, What: fmt.Sprintf("it cannot be asked whether an executor runs: %v", plain(err)),
 			Why:  "An executor that cannot take its lock does not start.",
-			Mend: "Mend what the system names: the owner and the mode of this file.", Run: "ls -l " + quote(path),
+			Mend: "Mend what the system names: the owner and the mode of this file.", Run: "ls -l " + remedy.Quote(path),
 		}}
 	case !held:
 		return []Finding{{Check: "lock", Level: OK, What: "free: no executor serves this device now"}}
@@ -102,7 +103,7 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 			Mend: "If that is not an executor at work, end it.", Run: fmt.Sprintf("kill %d", pid),
 		}
 		if pid == 0 {
-			f.What, f.Run = "a process that left no number holds this device", "fuser -v "+quote(path)
+			f.What, f.Run = "a process that left no number holds this device", "fuser -v "+remedy.Quote(path)
 		}
 		return []Finding{f}
 	}
@@ -110,7 +111,7 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 	if e := snapshot.LastError; e != nil && snapshot.State.Phase == "backing_off" {
 		f.Level = Warn
 		f.What = fmt.Sprintf("process %d holds this device and has no connection: %s", pid, e.Text)
-		f.Mend, f.Run = e.Remedy, "sema device status --device "+r.DeviceID
+		f.Mend, f.Run = e.Remedy, remedy.For(r.DeviceID, "status")
 	}
 	return []Finding{f}
 }
@@ -124,19 +125,19 @@ func workspace(ctx context.Context, r *enroll.Record) []Finding {
 			Why: "Commands start in it, and what the agent reads and writes is there.",
 		}}
 	}
-	const orElse = "Or enroll again with another folder: `sema device enroll --workspace DIR`."
+	const orElse = "Mend it, or enroll again with another --workspace."
 	info, err := os.Stat(root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return bad(Fail, root+" is not there", orElse, "mkdir -p "+quote(root))
+		return bad(Fail, root+" is not there", "Make it, or enroll again with another --workspace.", "mkdir -p "+remedy.Quote(root))
 	case err != nil:
-		return bad(Fail, fmt.Sprintf("%s cannot be looked at: %v", root, plain(err)), orElse, "ls -ld "+quote(root))
+		return bad(Fail, fmt.Sprintf("%s cannot be looked at: %v", root, plain(err)), orElse, "ls -ld "+remedy.Quote(root))
 	case !info.IsDir():
-		return bad(Fail, root+" is not a folder", orElse, "ls -ld "+quote(root))
+		return bad(Fail, root+" is not a folder", orElse, "ls -ld "+remedy.Quote(root))
 	}
 	if err := unix.Access(root, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return bad(Fail, fmt.Sprintf("%s cannot be written to: %v", root, err),
-			"Give yourself the right to, or enroll again with another folder.", "ls -ld "+quote(root))
+			"Give yourself the right to, or enroll again with another --workspace.", "ls -ld "+remedy.Quote(root))
 	}
 	layer, err := files.New(files.Config{})
 	if err != nil {
@@ -144,7 +145,7 @@ func workspace(ctx context.Context, r *enroll.Record) []Finding {
 	}
 	can, err := layer.Probe(ctx, root)
 	if err != nil {
-		return bad(Fail, fmt.Sprintf("no file can be made in %s: %v", root, err), "Mend what the system names.", "df -h "+quote(root))
+		return bad(Fail, fmt.Sprintf("no file can be made in %s: %v", root, err), "Mend what the system names.", "df -h "+remedy.Quote(root))
 	}
 	return []Finding{{Check: "workspace", Level: OK, What: root}, faces(r, can)}
 }
@@ -172,7 +173,7 @@ func faces(r *enroll.Record, can files.Faces) Finding {
 		f.What = "the workspace's file system can do no longer what this device declares: " + strings.Join(lost, ", ")
 		f.Why = "Such writes fail; the agent counts on what was declared when this device was enrolled."
 		f.Mend = "Put the workspace back on the file system it was on, or enroll again to declare less."
-		f.Run = "df -T " + quote(r.WorkspaceRoot)
+		f.Run = "df -T " + remedy.Quote(r.WorkspaceRoot)
 	case len(unused) > 0:
 		f.What = "the file system could do more than this device declares: " + strings.Join(unused, ", ")
 		f.Mend = "Enroll again to declare it."
@@ -190,8 +191,8 @@ func (d *Doctor) service(ctx context.Context, r *enroll.Record) []Finding {
 		f.What, f.Mend = err.Error(), enroll.Advice(err)
 		f.Why = "Without a service manager the executor runs only as long as you let it run."
 	case !s.Installed:
-		f.Level, f.What = OK, "none is installed: this device works while `sema device serve` runs"
-		f.Run = "sema device service install --device " + r.DeviceID
+		f.Level, f.What = OK, "none is installed, so this device works only while 'serve' runs"
+		f.Run = remedy.For(r.DeviceID, "service", "install")
 	default:
 		if troubles := serviceTroubles(s, r.DeviceID); len(troubles) > 0 {
 			return troubles
@@ -212,29 +213,21 @@ func serviceTroubles(s ServiceState, deviceID string) (found []Finding) {
 	}
 	const offline = "This device is offline meanwhile."
 	switch {
+	case s.Restarting:
+		add("it ended and will be started again by itself; last time: "+s.LastExit, offline,
+			"See why it ended:", remedy.For(deviceID, "service", "logs"))
 	case !s.Running && s.LastExit != "":
 		add("it is not running; last time: "+s.LastExit, offline,
-			"See why it ended, then start it: `sema device service start`.", "sema device service logs --device "+deviceID)
+			remedy.Step("Once it is known why, start it", remedy.For(deviceID, "service", "start"))+"\nSee why it ended:", remedy.For(deviceID, "service", "logs"))
 	case !s.Running:
-		add("it is not running", offline, "", "sema device service start --device "+deviceID)
+		add("it is not running", offline, "", remedy.For(deviceID, "service", "start"))
 	}
 	switch {
 	case !s.Enabled:
 		add("it does not start by itself", "After the next start of the machine this device stays offline.",
-			"", "sema device service install --device "+deviceID)
+			"", remedy.For(deviceID, "service", "install"))
 	case s.Lingering != nil && !*s.Lingering:
 		add("it ends when you sign out", "Without lingering, user services live as long as your last session.", "", "loginctl enable-linger")
 	}
 	return found
-}
-
-// quote makes a word safe to paste into a shell.
-func quote(s string) string {
-	harmless := func(r rune) bool {
-		return r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("0123456789/._-:@", r))
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !harmless(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

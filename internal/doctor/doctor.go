@@ -21,6 +21,7 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/instructions"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // Limit is the most time that Examine takes.
@@ -87,7 +88,9 @@ type ServiceState struct {
 	Enabled   bool  // it starts by itself
 	Lingering *bool // it outlives the user's last session; nil: no such thing here
 	Running   bool
-	LastExit  string // how it ended last, "" if it did not
+	// Restarting: it ended, and is started again by itself in a moment.
+	Restarting bool
+	LastExit   string // how it ended last, "" if it did not
 }
 
 // Doctor examines this machine. All members but Service are needed.
@@ -135,7 +138,7 @@ func (d *Doctor) Examine(ctx context.Context, records []*enroll.Record, broken [
 		report.Machine = append(report.Machine, Finding{
 			Check: "record", Level: Fail, What: "no device is enrolled on this machine",
 			Why: "A server can use this machine only once it is a device of it.",
-			Run: "sema device enroll --server URL",
+			Run: remedy.Command("enroll", "--server", "URL"),
 		})
 	}
 	return report

@@ -31,17 +31,6 @@ func TestDeclaredWritesAreComparedWithWhatCanBeDone(t *testing.T) {
 	}
 }
 
-func TestWordsAreSafeToPaste(t *testing.T) {
-	for in, want := range map[string]string{
-		"/plain/path-1.x": "/plain/path-1.x", "https://host:8443/p": "https://host:8443/p",
-		"": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "naïve": "'naïve'", "~": "'~'",
-	} {
-		if got := quote(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestClocksApartInWords(t *testing.T) {
 	for seconds, want := range map[int]string{
 		7200: "is 2h00m ahead of the server's", -7260: "is 2h01m behind the server's", 300: "is 5 minutes ahead of the server's",

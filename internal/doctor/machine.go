@@ -13,6 +13,7 @@ import (
 
 	"github.com/sema-agent/device-executor/internal/loginenv"
 	"github.com/sema-agent/device-executor/internal/process"
+	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 // shell looks for what commands run in.
@@ -178,7 +179,7 @@ func temporary(context.Context) []Finding {
 	if err != nil {
 		return []Finding{{
 			Check: "temporary", Level: Fail, What: fmt.Sprintf("no file can be made in %s: %v", dir, plain(err)),
-			Why: "Temporary files and folders of the agent go there.", Mend: "Mend it, or set TMPDIR to a folder of yours.", Run: "ls -ld " + quote(dir),
+			Why: "Temporary files and folders of the agent go there.", Mend: "Mend it, or set TMPDIR to a folder of yours.", Run: "ls -ld " + remedy.Quote(dir),
 		}}
 	}
 	return []Finding{{Check: "temporary", Level: OK, What: dir}}

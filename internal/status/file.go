@@ -20,7 +20,7 @@ type BrokenError struct {
 
 // Error implements error.
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("status file %s cannot be read (it is written anew when the executor runs): %v", e.Path, e.Err)
+	return fmt.Sprintf("the status file %s cannot be used (a running executor writes it anew): %v", e.Path, e.Err)
 }
 
 // Unwrap returns why.
@@ -122,7 +122,7 @@ func Decode(b []byte) (*Snapshot, error) {
 	}
 	var s Snapshot
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, err
+		return nil, &contentError{err}
 	}
 	if s.Format != Format {
 		return nil, fmt.Errorf("layout %d is not known", s.Format)
@@ -132,3 +132,11 @@ func Decode(b []byte) (*Snapshot, error) {
 	}
 	return &s, nil
 }
+
+// contentError says in plain words that a file is no snapshot; the library's
+// words stay inside.
+type contentError struct{ err error }
+
+func (*contentError) Error() string { return "its content is not of its form" }
+
+func (e *contentError) Unwrap() error { return e.err }
