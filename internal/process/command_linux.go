@@ -27,7 +27,7 @@ type command struct {
 	acknowledged chan struct{} // the order to end arrived
 	exited       chan struct{}
 	gone         chan struct{}
-	unknown      chan struct{} // supervisor and keeper were both killed
+	unknown      chan struct{} // what supervisor and keeper left when both were killed is not known to be dead
 
 	code  int   // before exited is closed
 	err   error // before exited is closed
@@ -114,7 +114,12 @@ func (c *command) awaitStart(ctx context.Context, s *Spec, env []string) error {
 	case <-c.link.over:
 		return err
 	case <-c.link.keeper.gone:
-		return err
+		ctx, cancel := context.WithTimeout(c.control.life, time.Second)
+		defer cancel()
+		if c.control.endAdopted(ctx, c.link, c.recorded) {
+			return err
+		}
+		return &SurvivorsError{}
 	case <-patience.C: // stuck in the folder, as on a dead mount
 		return &SurvivorsError{PIDs: []int{c.link.pid}}
 	}
@@ -175,15 +180,11 @@ func (c *command) follow() {
 		l.ch.close()
 		c.control.log.Warn("a command's supervisor was killed; ending what it left",
 			"instruction", c.recorded.InstructionID, "pid", l.pid)
-		if !l.settled() {
-			// Both were killed. What still carries the marker can be found.
+		if !l.settled() && !c.control.endAdopted(c.control.life, l, c.recorded) {
 			if !exited {
 				c.err = ErrLost
 				close(c.exited)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), closeQuarters)
-			endMarked(ctx, []Recorded{c.recorded})
-			cancel()
 			close(c.unknown)
 			c.control.forget(c)
 			return
@@ -304,12 +305,17 @@ func (c *command) survivors() error {
 
 func (c *command) alive() []proc {
 	l := c.link
-	if l.keeper.supervises(l.pid) {
+	if sameAndAlive(l.identity()) {
 		found, _ := descendants(l.pid, nil)
 		return found
 	}
-	found, _ := descendants(l.keeper.pid, l.keeper.supervises)
-	return found
+	select {
+	case <-l.keeper.gone:
+		return c.control.adopted()
+	default:
+		found, _ := descendants(l.keeper.pid, l.keeper.supervises)
+		return found
+	}
 }
 
 // Leftovers implements Command.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,11 +23,16 @@ type control struct {
 	mu      sync.Mutex
 	closed  bool
 	keeper  *keeperLink
-	idle    []*link // supervisors that have no command
+	lost    []*keeperLink // killed ones that may have left supervisors
+	idle    []*link       // supervisors that have no command
 	warming bool
 	running map[*command]struct{}
 
-	stop chan struct{} // ends the reaper of PID 1
+	session int           // ours
+	older   map[proc]bool // descendants that we had before any of these
+
+	life context.Context // until Close
+	end  context.CancelFunc
 	work sync.WaitGroup
 }
 
@@ -34,7 +40,8 @@ type control struct {
 // takes longer is stopped or stuck, and is replaced.
 const spawnPatience = 10 * time.Second
 
-// New returns the Control of this machine. There should be one per process.
+// New returns the Control of this machine. There is one per process: this process
+// becomes a sub-reaper, and to the Control belongs whatever falls to it from then on.
 func New(cfg Config) (Control, error) {
 	self, err := readProc(os.Getpid())
 	if err != nil {
@@ -46,18 +53,20 @@ func New(cfg Config) (Control, error) {
 	}
 	c := &control{
 		cfg: cfg, log: cfg.Log, bootID: boot, executor: identity(self),
-		running: make(map[*command]struct{}), stop: make(chan struct{}),
+		running: make(map[*command]struct{}),
 	}
+	c.life, c.end = context.WithCancel(context.Background())
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	reserveThreads(executorThreads)
+	if err := c.adopt(); err != nil {
+		return nil, fmt.Errorf("process control: %w", err)
+	}
 	if _, err := c.liveKeeper(); err != nil {
 		return nil, fmt.Errorf("process control: %w", err)
 	}
-	if os.Getpid() == 1 {
-		c.work.Go(func() { reapStrangers(c.stop, c.isKeeper) })
-	}
+	c.work.Go(func() { reapStrangers(c.life.Done(), c.isKeeper) })
 	c.warm()
 	return c, nil
 }
@@ -94,6 +103,9 @@ func (c *control) liveKeeper() (*keeperLink, error) {
 	k, err := startKeeper(c.executor)
 	if err != nil {
 		return nil, fmt.Errorf("start keeper: %w", err)
+	}
+	if c.keeper != nil {
+		c.lost = append(slices.DeleteFunc(c.lost, (*keeperLink).childless), c.keeper)
 	}
 	c.keeper = k
 	c.work.Go(k.serve)
@@ -313,7 +325,7 @@ func (c *control) Close() error {
 		})
 	}
 	ending.Wait()
-	close(c.stop)
+	c.end()
 	// The keeper ends when its channel does, once it has no child.
 	_ = keeper.ch.f.SetReadDeadline(time.Now())
 	done := make(chan struct{})

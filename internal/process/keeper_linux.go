@@ -113,7 +113,7 @@ func (k *keeper) reap() (none bool) {
 // sweep is one round of KILL for orphans, and for everything once the
 // executor is gone and its supervisors had their time.
 func (k *keeper) sweep() {
-	skip := func(pid int) bool { return k.supervisors[pid] }
+	skip := func(p proc) bool { return k.supervisors[p.pid] }
 	if !k.deadline.IsZero() && time.Now().After(k.deadline) {
 		skip = nil
 	}

@@ -42,7 +42,7 @@ func beLimitedHostIfAsked() {
 	defer cancel()
 	err = cmd.End(ctx, 200*time.Millisecond)
 	l := cmd.(*command).link
-	fmt.Printf("ended: %v, its supervisor lives: %v\n", err, l.keeper.supervises(l.pid))
+	fmt.Printf("ended: %v, its supervisor lives: %v\n", err, sameAndAlive(l.identity()))
 	os.Exit(0)
 }
 

@@ -16,6 +16,7 @@ import (
 // where a signal depends on it, the parentage is looked at again too.
 type proc struct {
 	pid, ppid int
+	session   int
 	state     byte
 	threads   int
 	start     uint64 // clock ticks since boot
@@ -26,6 +27,9 @@ type proc struct {
 func (p proc) live() bool {
 	return p.state != 'X' && (p.state != 'Z' || p.threads > 1)
 }
+
+// identity is what names it.
+func (p proc) identity() proc { return proc{pid: p.pid, start: p.start} }
 
 // errNoProcess: no such process, or one that is not ours to see.
 var errNoProcess = errors.New("no such process")
@@ -45,18 +49,19 @@ func parseStat(pid int, b []byte) (proc, error) {
 	if i < 0 {
 		return proc{}, errNoProcess
 	}
-	const state, parent, threads, start = 0, 1, 17, 19
+	const state, parent, session, threads, start = 0, 1, 3, 17, 19
 	fields := bytes.Fields(b[i+1:])
 	if len(fields) <= start {
 		return proc{}, errNoProcess
 	}
 	ppid, err1 := strconv.Atoi(string(fields[parent]))
-	n, err2 := strconv.Atoi(string(fields[threads]))
-	began, err3 := strconv.ParseUint(string(fields[start]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil {
+	sid, err2 := strconv.Atoi(string(fields[session]))
+	n, err3 := strconv.Atoi(string(fields[threads]))
+	began, err4 := strconv.ParseUint(string(fields[start]), 10, 64)
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
 		return proc{}, errNoProcess
 	}
-	return proc{pid: pid, ppid: ppid, state: fields[state][0], threads: n, start: began}, nil
+	return proc{pid: pid, ppid: ppid, session: sid, state: fields[state][0], threads: n, start: began}, nil
 }
 
 func readSmall(name string) ([]byte, error) {
@@ -96,7 +101,7 @@ func allPIDs() ([]int, error) {
 // descendants lists the live descendants of root, parents before children, and
 // leaves out the subtrees for which skip says so. It is a look at something
 // that moves: what is born or adopted meanwhile may be missing.
-func descendants(root int, skip func(pid int) bool) ([]proc, error) {
+func descendants(root int, skip func(proc) bool) ([]proc, error) {
 	pids, err := allPIDs()
 	if err != nil {
 		return nil, err
@@ -113,7 +118,7 @@ func descendants(root int, skip func(pid int) bool) ([]proc, error) {
 		parent := queue[0]
 		queue = queue[1:]
 		for _, p := range children[parent] {
-			if skip != nil && skip(p.pid) {
+			if skip != nil && skip(p) {
 				continue
 			}
 			if p.live() {

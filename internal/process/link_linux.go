@@ -24,6 +24,8 @@ type link struct {
 	statuses map[int]syscall.WaitStatus
 }
 
+func (l *link) identity() proc { return proc{pid: l.pid, start: l.start} }
+
 // keeperLink is the executor's side of the keeper.
 type keeperLink struct {
 	ch      *channel
@@ -174,11 +176,26 @@ func (k *keeperLink) request(executorEnd *channel, supervisorEnd int) (*birth, e
 // kill ends a supervisor that does not answer; its tree falls to the keeper.
 func (k *keeperLink) kill(pid int) { _ = k.ch.put(msgKill, numbers(int64(pid))) }
 
-// supervises reports whether pid is a living supervisor.
-func (k *keeperLink) supervises(pid int) bool {
+// supervises reports whether p is a supervisor, and one of which nothing else is
+// known than that it lives.
+func (k *keeperLink) supervises(p proc) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.watched[pid] != nil
+	l := k.watched[p.pid]
+	return l != nil && l.start == p.start
+}
+
+// childless reports whether no supervisor of a keeper is alive, to the kernel's
+// knowledge: a keeper that was killed tells nothing.
+func (k *keeperLink) childless() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, l := range k.watched {
+		if sameAndAlive(l.identity()) {
+			return false
+		}
+	}
+	return true
 }
 
 // vouches reports whether pid is a living supervisor with a keeper above it. One

@@ -5,20 +5,22 @@
 //
 // Below the executor is one keeper, below the keeper one supervisor for each
 // running command, below the supervisor the shell. Keeper and supervisors are
-// this same program under another name (RunIfSupervisor); both are sub-reapers
-// of orphans, so that whatever a command does (new sessions, double forks, a
-// cleaned environment), its processes stay below its supervisor. Three things
-// follow, and none of them needs privilege, a cgroup or a parent-death signal:
+// this same program under another name (RunIfSupervisor); all three are
+// sub-reapers of orphans, so that whatever a command does (new sessions, double
+// forks, a cleaned environment), its processes stay below its supervisor. Three
+// things follow, and none of them needs privilege, a cgroup or a parent-death signal:
 //
 //   - Known dead is what the kernel says: a supervisor without children has no
 //     tree. Until then it goes on: look through /proc, KILL what is alive, reap.
 //   - A killed executor closes its sockets, and every supervisor sees that and
 //     ends its tree at once.
 //   - A command that kills its supervisor falls to the keeper, which has no
-//     other children than supervisors and therefore knows whom to end. Only one
-//     that kills both, and has cleaned its environment too, can get away; then
-//     End does not say that it is dead. One that stops them gains nothing: the
-//     keeper continues its supervisors, and the executor the keeper.
+//     other children than supervisors and therefore knows whom to end. One that
+//     kills both falls to the executor, a sub-reaper as well, which knows its own
+//     children. Only as PID 1, to which all orphans of the machine fall, it goes
+//     by the marker alone, and End does not say that all is dead. A command that
+//     stops its helpers gains nothing: the keeper continues its supervisors, and
+//     the executor the keeper.
 //
 // A signal goes to a process that was seen to descend from the supervisor,
 // through a descriptor that names the process and not its number, after the

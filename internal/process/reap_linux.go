@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reapStrangers is for an executor that is PID 1, as in a container: every
-// orphan of the machine becomes its child. It reaps those, each by its number,
-// and leaves alone what somebody in this program waits for: a child of ours is
-// reaped within moments of its end, so only what is still a zombie at a second
-// look is a stranger.
+// reapStrangers reaps what has become a child of this process without having been
+// started by it: what a command leaves that killed both its helpers and, for PID 1,
+// as in a container, every orphan of the machine. It reaps each by its number, and
+// leaves alone what somebody in this program waits for: a child of ours is reaped
+// within moments of its end, so only what is still a zombie at a second look is a
+// stranger.
 func reapStrangers(stop <-chan struct{}, ours func(pid int) bool) {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

@@ -104,7 +104,7 @@ func wakeKeepers(ctx context.Context) (alive []int) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		alive = nil
 		for _, p := range abandonedKeepers() {
-			id := proc{pid: p.pid, start: p.start}
+			id := p.identity()
 			if p.state == 'T' {
 				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
 			}
@@ -170,7 +170,7 @@ func endMarked(ctx context.Context, entries []Recorded) (alive []int) {
 		fresh := false
 		for _, p := range found {
 			clean = -1
-			if id := (proc{pid: p.pid, start: p.start}); !stopped[id] {
+			if id := p.identity(); !stopped[id] {
 				stopped[id] = true
 				fresh = true
 				_ = signalIf(p, sameAndAlive, unix.SIGSTOP)
@@ -210,7 +210,7 @@ func marked(entries []Recorded) []proc {
 			continue
 		}
 		found = append(found, p)
-		below, _ := descendants(pid, func(child int) bool { return child == os.Getpid() })
+		below, _ := descendants(pid, func(p proc) bool { return p.pid == os.Getpid() })
 		found = append(found, below...)
 	}
 	return found

@@ -147,9 +147,9 @@ func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
 
 func TestStatIsReadWhateverTheProgramIsCalled(t *testing.T) {
 	t.Parallel()
-	line := "7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"
+	line := "7 (a) b) S 1 7 8 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"
 	p, err := parseStat(7, []byte(line))
-	if want := (proc{pid: 7, ppid: 1, state: 'S', threads: 3, start: 12345}); err != nil || p != want {
+	if want := (proc{pid: 7, ppid: 1, session: 8, state: 'S', threads: 3, start: 12345}); err != nil || p != want {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

@@ -235,6 +235,7 @@ func (s *supervisor) reap() (none bool) {
 			return true
 		case pid == 0:
 			return false
+		case ws.Stopped(): // of what asked its parent to trace it; it stays until it is killed
 		case pid == s.shell && !s.exited:
 			s.exited = true
 			s.tell(msgExited, int64(exitCode(ws)))
@@ -284,7 +285,7 @@ func (s *supervisor) signal(signals ...unix.Signal) {
 	}
 	for _, p := range found {
 		if s.exited {
-			s.ended[proc{pid: p.pid, start: p.start}] = struct{}{}
+			s.ended[p.identity()] = struct{}{}
 		}
 		_ = signalDescendant(p, self, signals...) // EPERM: another user's; it shows as a survivor
 	}
