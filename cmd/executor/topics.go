@@ -46,6 +46,42 @@ login shell (see --env of serve), without the SEMA_ variables that hold secrets,
 and with SEMA_INSTRUCTION_ID.`,
 		},
 		{
+			Use:   "json",
+			Short: "What --json prints",
+			Long: `--json prints the answer of a command as JSON on stdout, in one line. What a
+person should know still goes to stderr, as does a failure, and the exit code is
+the same. Later versions may add members; they take none away. Members with *
+are left out where there is nothing to say.
+
+  list               an array; of each device: deviceId, name*, server*,
+                     workspaceRoot*, keyStore*, publicKey*, enrolledAt*,
+                     revoked*, running, pid*, problem*
+  enroll             deviceId, server, workspaceRoot, keyStore, publicKey
+  unenroll           deviceId, server, serviceInstalled
+  key move           deviceId, keyStore, from, unsure*
+  status             deviceId, server, running, pid*, revoked*, executor*,
+                     problem*, service*; with --watch a line for each change
+  doctor             machine, devices
+  activity           a line for each entry: phase, time, pid, id*,
+                     rootSessionId*, kind*, waitedMs*, durationMs*, bytesIn*,
+                     bytesOut*, outcome*, exitCode*, processesEnded*, stuck*,
+                     command*, paths*, lost*
+  service install    deviceId, file, change, started, restarted
+  service uninstall  deviceId, file
+  service start      deviceId, running
+  service stop       deviceId, running
+  service status     deviceId, manager, service, file, installed, edited*,
+                     enabled, lingering*, running, restarting*, phase*, pid*,
+                     restarts*, lastExit*, text*
+  conformance        passed, failed, notApplicable, rows and more
+  version            version, revision*, modified*, protocolVersion, go,
+                     platform
+
+executor is what status.json holds, service what 'service status' prints. Times
+are in the form of RFC 3339. 'try' passes on what the instruction itself prints,
+and 'service logs' what was logged; for JSON there, see --log-format.`,
+		},
+		{
 			Use:   "files",
 			Short: "The files that 'sema device' keeps on this machine",
 			Long: `Each device has a folder, devices/DEVICE in SEMA_HOME, that only you can open:
