@@ -90,6 +90,13 @@ func (j *judge) born() {
 	j.note("executor %d starts", j.life.n)
 }
 
+// dials is told of each connection of the present life.
+func (j *judge) dials(conn int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.dialled[conn] = j.life
+}
+
 // leaves is told right before the executor is.
 func (j *judge) leaves() {
 	j.mu.Lock()
@@ -111,6 +118,18 @@ func (j *judge) cancelled(id string) {
 	defer j.mu.Unlock()
 	j.of(id).cancels++
 	j.note("cancel %s", id)
+}
+
+// settledBy says how an instruction was settled; "": not yet.
+func (j *judge) settledBy(ask *Ask) refserver.SettledBy {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.asks {
+		if a.ask == ask && a.settled != nil {
+			return a.settled.By
+		}
+	}
+	return ""
 }
 
 // hasHeard reports whether any output of an instruction reached the server.

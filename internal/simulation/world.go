@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -103,6 +104,29 @@ type later struct {
 }
 
 func newWorld(ctx context.Context, s Schedule, newGround func(*judge) ground) *World {
+	w := newDevice(ctx, s, newGround)
+	w.join(refserver.New(s.server(w.judge.hear)))
+	return w
+}
+
+// server is the configuration of the schedule's server.
+func (s *Schedule) server(trace func(refserver.Direction, refserver.Frame, []byte)) refserver.Config {
+	c := s.Config
+	return refserver.Config{
+		Rand: rand.NewChaCha8(seedBytes(s.Seed)), Trace: trace,
+		Heartbeat: c.Heartbeat, ReconnectGrace: c.ReconnectGrace, Lease: c.Lease, KeepLease: c.KeepLease,
+		MaxInflight: c.MaxInflight, FirstGeneration: c.FirstGeneration, PayloadPart: c.PayloadPart,
+	}
+}
+
+// seedBytes makes a seed of a seed.
+func seedBytes(seed uint64) (b [32]byte) {
+	binary.LittleEndian.PutUint64(b[:], seed)
+	return b
+}
+
+// newDevice is a world that has yet to join a server.
+func newDevice(ctx context.Context, s Schedule, newGround func(*judge) ground) *World {
 	c := s.Config
 	b := bounds{lane: c.LaneBytes, total: c.TotalBytes}
 	if b.lane == 0 {
@@ -114,26 +138,22 @@ func newWorld(ctx context.Context, s Schedule, newGround func(*judge) ground) *W
 	w := &World{s: s, judge: newJudge(b), net: newNetwork(s.Seed), begin: time.Now(), ctx: ctx,
 		change: func(*executor.Config) {}, longest: 5 * time.Minute}
 	w.listener = w.net
-	var seed [32]byte
-	for i := range 8 {
-		seed[i] = byte(s.Seed >> (8 * i))
-	}
-	w.random = rand.NewChaCha8(seed)
+	w.random = rand.NewChaCha8(seedBytes(s.Seed))
 	w.ground = newGround(w.judge)
-	w.server = refserver.New(refserver.Config{
-		Rand: rand.NewChaCha8(seed), Trace: w.judge.hear,
-		Heartbeat: c.Heartbeat, ReconnectGrace: c.ReconnectGrace, Lease: c.Lease, KeepLease: c.KeepLease,
-		MaxInflight: c.MaxInflight, FirstGeneration: c.FirstGeneration, PayloadPart: c.PayloadPart,
-	})
+	return w
+}
+
+// join registers the device.
+func (w *World) join(server *refserver.Server) {
+	seed := seedBytes(w.s.Seed)
 	private := ed25519.NewKeyFromSeed(seed[:])
 	key, err := handshake.KeyFromSeed(seed[:])
 	if err != nil {
 		panic(err) // a seed of the right length is a key
 	}
-	w.key = key
-	w.device = w.server.AddDevice(refserver.DeviceRecord{Identity: "user", OS: "linux",
+	w.key, w.server = key, server
+	w.device = server.AddDevice(refserver.DeviceRecord{Identity: "user", OS: "linux",
 		PublicKey: private.Public().(ed25519.PublicKey), WorkspaceRoot: w.ground.folder()})
-	return w
 }
 
 // play runs the schedule to its end and some way beyond, when all is calm.
