@@ -197,11 +197,13 @@ func (c *Case) wait(what string, living bool, holds func(refserver.DeviceState) 
 		}()
 	}
 	if err := c.server.WaitFor(ctx, c.device, holds); err != nil {
-		state := "it runs"
-		if c.exec.ended() {
-			state = fmt.Sprintf("it ended with code %d", c.exec.code())
+		switch {
+		case c.ctx.Err() != nil:
+			c.stop("the row's time ran out before %s", what)
+		case living && c.exec.ended():
+			c.stop("it ended with code %d before %s", c.exec.code(), what)
 		}
-		c.stop("not within %v: %s (%s)", patience, what, state)
+		c.stop("not within %v: %s", patience, what)
 	}
 }
 
@@ -430,6 +432,10 @@ func (c *Case) close() {
 		ending.Go(x.finish)
 	}
 	ending.Wait()
+	sweep(markOf(c.dir))
+	for _, x := range c.procs {
+		x.out.close()
+	}
 	if c.server == nil {
 		return
 	}

@@ -51,7 +51,7 @@ func TestAHostileServerHarmsNothing(t *testing.T) {
 			defer func() { <-slots }()
 			if r := runRow(t.Context(), &cfg, row, base); r.Verdict == Fail {
 				var b strings.Builder
-				_ = WriteRow(&b, r)
+				_ = NewPrinter(&b).Row(r)
 				t.Error(b.String())
 			}
 		})

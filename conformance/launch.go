@@ -36,7 +36,7 @@ func (p place) environ(enrolling bool) []string {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "SEMA_SERVER", "SEMA_HOME", "SEMA_WORKSPACE", "SEMA_CREDENTIAL", "SEMA_ENROLL_TOKEN":
+		case "SEMA_SERVER", "SEMA_HOME", "SEMA_WORKSPACE", "SEMA_CREDENTIAL", "SEMA_ENROLL_TOKEN", markName:
 		default:
 			env = append(env, v)
 		}
@@ -52,30 +52,37 @@ func (p place) environ(enrolling bool) []string {
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended and was reaped
-	log  string        // file that has what it printed
+	out  *printed
 }
 
-// launch starts a command line; what it prints goes to a new file in dir.
+// markName is the variable by which what an executor left behind is found at the
+// end of a row, on systems that show the environment of processes.
+const markName = "CONFORMANCE_ROW"
+
+func markOf(dir string) string { return markName + "=" + dir }
+
+// launch starts a command line; what it prints is kept in a new file in dir.
 func launch(p place, line, dir string, enrolling bool) (*process, error) {
-	out, err := os.CreateTemp(dir, "printed-*.log")
+	out, w, err := newPrinted(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
-	cmd := exec.Command("/bin/sh", "-c", "exec "+p.fill(line))
-	cmd.Env = p.environ(enrolling)
-	cmd.Dir = dir
-	cmd.Stdout, cmd.Stderr = out, out
+	defer w.Close()
+	x := &process{done: make(chan struct{}), out: out}
+	x.cmd = exec.Command("/bin/sh", "-c", "exec "+p.fill(line))
+	x.cmd.Env = append(p.environ(enrolling), markOf(dir))
+	x.cmd.Dir = dir
+	x.cmd.Stdout, x.cmd.Stderr = w, w
 	// A group of its own: an interrupt at the terminal is for the suite, which
 	// then ends what it started.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := x.cmd.Start(); err != nil {
+		out.close()
 		return nil, err
 	}
-	x := &process{cmd: cmd, done: make(chan struct{}), log: out.Name()}
 	go func() {
 		defer close(x.done)
-		_ = cmd.Wait() // its code is in ProcessState
+		_ = x.cmd.Wait() // its code is in ProcessState
 	}()
 	return x, nil
 }
@@ -120,8 +127,8 @@ func (x *process) kill() {
 	<-x.done
 }
 
-// finish ends what is left of it, with its process group, at the end of a row. It
-// is asked first, so that a sound executor ends its own commands.
+// finish ends it at the end of a row, with its process group. It is asked first,
+// so that a sound executor ends its own commands.
 func (x *process) finish() {
 	if x.ended() {
 		return
@@ -138,14 +145,19 @@ func (x *process) finish() {
 	}
 }
 
-// printed returns the end of what it printed, in lines.
-func (x *process) printed(lines int) []string {
-	b, err := os.ReadFile(x.log)
-	if err != nil {
-		return []string{err.Error()}
+// sweep kills what executors left behind, once they have ended: whatever carries
+// the row's mark.
+func sweep(mark string) {
+	for range 20 { // one may start another meanwhile
+		left := carrying(mark)
+		if len(left) == 0 {
+			return
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
-	all := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
-	return all[max(0, len(all)-lines):]
 }
 
 // grep lists the files under a folder that contain any of the texts.

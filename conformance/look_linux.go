@@ -95,6 +95,26 @@ func listening(pid int) ([]string, error) {
 	return found, nil
 }
 
+// carrying lists the living processes whose environment has an entry.
+func carrying(entry string) []int {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && strings.Contains("\x00"+string(b), "\x00"+entry+"\x00") && alive(pid) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
 // memory is the resident set of a process, in bytes.
 func memory(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

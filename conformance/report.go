@@ -18,18 +18,39 @@ func Count(results []Result) map[Verdict]int {
 	return n
 }
 
-// WriteRow writes a result as one line, and under a failed one what was found, the
-// frames of the exchange and what the executor printed.
-func WriteRow(w io.Writer, r Result) error {
+// Printer writes results for people, one at a time, as they come.
+type Printer struct {
+	w    io.Writer
+	told map[string]string // findings → the first row that had them
+}
+
+// NewPrinter returns one that writes to w.
+func NewPrinter(w io.Writer) *Printer { return &Printer{w, map[string]string{}} }
+
+// Row writes a result as one line, and under a failed one what was found, the
+// frames of the exchange and what the executor printed. What ails an executor as a
+// whole makes many rows fail alike: that is told in full once. A row that was not
+// judged is passed over.
+func (p *Printer) Row(r Result) error {
+	if r.Verdict == NotJudged {
+		return nil
+	}
 	word := map[Verdict]string{Pass: "pass", Fail: "FAIL", NotApplicable: "n/a "}[r.Verdict]
-	_, err := fmt.Fprintf(w, "%s  %-28s %-12s %s\n", word, r.Row.ID, r.Row.Section, r.Row.Promise)
+	_, err := fmt.Fprintf(p.w, "%s  %-24s %-12s %s\n", word, r.Row.ID, r.Row.Section, r.Row.Promise)
 	if err != nil || r.Verdict == Pass {
 		return err
 	}
 	var b strings.Builder
 	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "        %s\n", f)
+		fmt.Fprintf(&b, "        %s\n", plain(f))
 	}
+	alike := strings.Join(r.Findings, "\n")
+	if first := p.told[alike]; first != "" && r.Verdict == Fail {
+		fmt.Fprintf(&b, "      as %s, which shows frames and output\n", first)
+		_, err = io.WriteString(p.w, b.String())
+		return err
+	}
+	p.told[alike] = r.Row.ID
 	section := func(name string, lines []string) {
 		if len(lines) > 0 {
 			fmt.Fprintf(&b, "      %s\n", name)
@@ -40,7 +61,7 @@ func WriteRow(w io.Writer, r Result) error {
 	}
 	section("frames (→ from the device, ← from the server)", r.Frames)
 	section("printed by the executor", r.Output)
-	_, err = io.WriteString(w, b.String())
+	_, err = io.WriteString(p.w, b.String())
 	return err
 }
 
@@ -70,8 +91,9 @@ func WriteJSON(w io.Writer, results []Result) error {
 		Passed        int        `json:"passed"`
 		Failed        int        `json:"failed"`
 		NotApplicable int        `json:"notApplicable"`
+		NotJudged     int        `json:"notJudged"`
 		Rows          []reported `json:"rows"`
-	}{n[Pass], n[Fail], n[NotApplicable], rows})
+	}{n[Pass], n[Fail], n[NotApplicable], n[NotJudged], rows})
 }
 
 // The JUnit form that build services read.
@@ -102,7 +124,7 @@ type (
 func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
 	n := Count(results)
 	suite := junitSuite{Name: "device executor protocol", Tests: len(results), Failures: n[Fail],
-		Skipped: n[NotApplicable], Time: seconds(took)}
+		Skipped: n[NotApplicable] + n[NotJudged], Time: seconds(took)}
 	for _, r := range results {
 		c := junitCase{Name: r.Row.ID + ": " + r.Row.Promise, Class: r.Row.Section, Time: seconds(r.Took)}
 		switch r.Verdict {
@@ -110,6 +132,8 @@ func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
 			c.Failure = &junitText{strings.Join(r.Findings, "; "), strings.Join(r.Frames, "\n")}
 		case NotApplicable:
 			c.Skipped = &junitText{Message: strings.Join(r.Findings, "; ")}
+		case NotJudged:
+			c.Skipped = &junitText{Message: string(NotJudged)}
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

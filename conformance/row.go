@@ -35,6 +35,7 @@ const (
 	Pass          Verdict = "pass"
 	Fail          Verdict = "fail"
 	NotApplicable Verdict = "not applicable"
+	NotJudged     Verdict = "not judged" // the suite was told to stop first
 )
 
 // Result is a row's verdict over one executor.

@@ -88,7 +88,7 @@ func s2KeyWire(c *Case) {
 		}
 	}
 	for _, x := range c.procs {
-		text := strings.Join(x.printed(1<<20), "\n")
+		text := c.said(x)
 		for _, f := range forms {
 			c.expect(!strings.Contains(text, f), "the private key was printed")
 		}
@@ -101,12 +101,19 @@ func keyForms(seed []byte) []string {
 		base64.RawStdEncoding.EncodeToString(seed), base64.RawURLEncoding.EncodeToString(seed)}
 }
 
+// said is all that a process printed; more than is kept cannot be searched.
+func (c *Case) said(x *process) string {
+	text, lost := x.out.all(x.ended())
+	c.expect(lost == 0, "it printed %d bytes more than the %d that are searched", lost, mostPrinted)
+	return text
+}
+
 // nowhere expects texts in none of the executor's files, and in nothing it printed.
 func (c *Case) nowhere(what string, texts ...string) {
 	found, err := grep(c.place.home, texts...)
 	c.must(err)
 	for _, x := range c.procs {
-		printed := strings.Join(x.printed(1<<20), "\n")
+		printed := c.said(x)
 		for _, t := range texts {
 			if strings.Contains(printed, t) {
 				found = append(found, fmt.Sprintf("what it printed holds %q", cut(t, 24)))

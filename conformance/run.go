@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
 )
 
 // Config says whom to judge, and how.
@@ -57,8 +59,9 @@ func Select(only []string) ([]Row, error) {
 }
 
 // Run judges an executor and returns a result per row, in the guide's order. An
-// error means that the suite could not do its work, and not that a row failed. A
-// ctx that ends cuts the rows under way short; they fail.
+// error means that the suite could not do its work, and not that a row failed; it is
+// an *UnusableError where the two command lines do not even bring the executor to
+// the server. A ctx that ends leaves the rows that it cuts short not judged.
 func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	rows, err := Select(cfg.Only)
 	if err != nil {
@@ -67,20 +70,12 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	if cfg.Parallel <= 0 {
 		cfg.Parallel = 8
 	}
-	base := cfg.Dir
-	if base == "" {
-		if base, err = os.MkdirTemp("", "conformance-"); err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(base)
-	} else if err = os.MkdirAll(base, 0o700); err != nil {
-		return nil, err
+	base, remove, err := folder(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("make the folder of the rows: %w", err)
 	}
-	// Executors answer with real paths.
-	if base, err = filepath.Abs(base); err != nil {
-		return nil, err
-	}
-	if base, err = filepath.EvalSymlinks(base); err != nil {
+	defer remove()
+	if err := tryOut(ctx, &cfg, base); err != nil {
 		return nil, err
 	}
 
@@ -98,7 +93,10 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 		free <- struct{}{}
 		working.Go(func() {
 			defer func() { <-free }()
-			results[i] = runRow(ctx, &cfg, rows[i], base)
+			results[i] = Result{Row: rows[i], Verdict: NotJudged}
+			if ctx.Err() == nil {
+				results[i] = runRow(ctx, &cfg, rows[i], base)
+			}
 			if cfg.Done != nil {
 				telling.Lock()
 				defer telling.Unlock()
@@ -110,16 +108,77 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	return results, nil
 }
 
+// folder makes the folder of the rows' folders, named by its real path, as
+// executors answer with real paths; remove takes a temporary one away.
+func folder(dir string) (base string, remove func(), err error) {
+	remove = func() {}
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "conformance-"); err != nil {
+			return "", nil, err
+		}
+		made := dir
+		remove = func() { _ = os.RemoveAll(made) } // what is left is in the system's own temporary folder
+	} else if err = os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, err
+	}
+	if base, err = filepath.Abs(dir); err == nil {
+		base, err = filepath.EvalSymlinks(base)
+	}
+	return base, remove, err
+}
+
+// UnusableError says that nothing was judged, since the two command lines do not
+// bring the executor to the server.
+type UnusableError struct {
+	Finding string
+	Output  []string // the end of what the command printed
+}
+
+func (e *UnusableError) Error() string {
+	text := "nothing was judged: " + e.Finding
+	for _, l := range e.Output {
+		text += "\n  " + l
+	}
+	return text
+}
+
+// tryOut enrolls the executor once and starts it. Without, a wrong command line
+// would be told by every row, and rows in which enrollment has to fail would pass.
+func tryOut(ctx context.Context, cfg *Config, base string) error {
+	reached := false // what it does wrong there is for the rows to say
+	r := runRow(ctx, cfg, Row{ID: "try-out", run: func(c *Case) {
+		c.open(refserver.Config{})
+		c.enroll()
+		x := c.serve()
+		c.eventually(patience, func() bool { reached = c.trace.any(); return reached || x.ended() })
+		switch {
+		case reached:
+		case x.ended():
+			c.stop("the starting command ended with code %d without connecting", x.code())
+		default:
+			c.stop("the starting command ran for %v without connecting", patience)
+		}
+	}}, base)
+	if reached || r.Verdict != Fail {
+		return nil
+	}
+	e := &UnusableError{Finding: r.Findings[0], Output: r.Output}
+	if strings.Contains(e.Finding, "code 127") || strings.Contains(e.Finding, "code 126") {
+		e.Finding += "; it is run in a folder of the row's own, so name programs by their whole path"
+	}
+	return e
+}
+
 // runRow gives one row its folder and its time.
 func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 	limit := row.limit
 	if limit == 0 {
 		limit = defaultLimit
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
-	c := &Case{ctx: ctx, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), verdict: Pass}
+	c := &Case{ctx: limited, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), verdict: Pass}
 	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "work"), credential: credential}
 	for _, d := range []string{c.place.home, c.place.workspace} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -127,6 +186,9 @@ func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 		}
 	}
 	c.judge()
+	if ctx.Err() != nil {
+		c.verdict, c.findings = NotJudged, nil
+	}
 	r := Result{Row: row, Verdict: c.verdict, Findings: c.findings, Took: time.Since(start)}
 	if r.Verdict == Fail {
 		r.Frames = c.trace.lines()

@@ -110,6 +110,13 @@ func (t *trace) messages(wanted func(*message) bool) []message {
 	return got
 }
 
+// any reports whether a message went by.
+func (t *trace) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all) > 0
+}
+
 // fromDevice wants the device's frames of the given types, all without any.
 func fromDevice(types ...wire.DeviceFrameType) func(*message) bool {
 	return func(m *message) bool {
@@ -127,24 +134,44 @@ func onConn(n int64, wanted func(*message) bool) func(*message) bool {
 	return func(m *message) bool { return m.Conn == n && wanted(m) }
 }
 
-// shown is how many frames a failed row shows.
-const shown = 60
+// shown is how many lines of frames a failed row has at most.
+const shown = 40
 
-// lines tells the exchange, one line a frame; of long runs of the same, the ends.
+// lines tells the exchange, one line a frame; of long runs of the same kind the
+// ends, and of a long exchange the end.
 func (t *trace) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var lines []string
-	if n := len(t.all) - shown; n > 0 {
-		lines = append(lines, fmt.Sprintf("… %d frames before these", n))
+	for i := 0; i < len(t.all); {
+		end := i + 1
+		for end < len(t.all) && t.all[end].follows(&t.all[i]) {
+			end++
+		}
+		run := t.all[i:end]
+		i = end
+		if len(run) <= 4 {
+			for _, m := range run {
+				lines = append(lines, m.line(t.start))
+			}
+			continue
+		}
+		lines = append(lines, run[0].line(t.start), fmt.Sprintf("%10s %d more %s frames", "…", len(run)-2, run[0].Type),
+			run[len(run)-1].line(t.start))
 	}
-	for _, m := range t.all[max(0, len(t.all)-shown):] {
-		lines = append(lines, m.line(t.start))
+	if n := len(lines) - shown; n > 0 {
+		lines = append([]string{fmt.Sprintf("… %d lines before these", n)}, lines[n:]...)
 	}
 	if t.left > 0 {
-		lines = append(lines, fmt.Sprintf("… and %d that were not kept", t.left))
+		lines = append(lines, fmt.Sprintf("… and %d frames that were not kept", t.left))
 	}
 	return lines
+}
+
+// follows reports whether a message differs from an earlier one in numbers only.
+func (m *message) follows(first *message) bool {
+	return m.dir == first.dir && m.Conn == first.Conn && m.Type == first.Type && m.Kind == first.Kind &&
+		m.InstructionID == first.InstructionID && m.Gen == first.Gen && m.Refused == first.Refused
 }
 
 func (m *message) line(start time.Time) string {

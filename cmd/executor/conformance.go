@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -39,8 +40,9 @@ the frames of the exchange, or not applicable. Each row runs against a reference
 server of its own on this machine, in a folder of its own; what is claimed is
 checked on processes, files, sockets and memory where that is possible.
 
-Another executor is given by two command lines. Both are run by /bin/sh, with
-these words replaced, and the same in the environment:
+Another executor is given by two command lines. Both are run by /bin/sh in the
+row's folder, so name programs by their whole path. These words are replaced, and
+the same is in the environment:
 
   {server}      SEMA_SERVER      the server's address, http://127.0.0.1:PORT
   {home}        SEMA_HOME        an empty folder for the executor's own files
@@ -50,9 +52,12 @@ these words replaced, and the same in the environment:
 --enroll registers the device and ends with code 0; --executor runs until a
 signal. Both may be run again for the same folder.
 
-Exit codes: 0 if no row failed, 1 if one did.`,
-		Example: "  sema device conformance --only 'R11-*'\n  sema device conformance --enroll './theirs enroll {server}' \\\n    --executor './theirs run'",
-		Args:    noArgs,
+Exit codes: 0 if no row failed, 1 if one did, if the two command lines do not
+bring the executor to the server, or if the suite was interrupted.`,
+		Example: `  sema device conformance --only 'R11-*'
+  sema device conformance --enroll "$PWD/theirs enroll {server} {home}" \
+    --executor "$PWD/theirs serve {home}"`,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.conformance(c.Context(), f)
 		},
@@ -77,6 +82,9 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 	if f.list {
 		return a.listRows(rows, f.json)
 	}
+	if f.parallel < 1 {
+		return usagef("--parallel %d: at least one row has to run", f.parallel)
+	}
 	if (f.executor == "") != (f.enroll == "") {
 		return usagef("--executor and --enroll go together: one starts the executor, the other enrolls it")
 	}
@@ -93,16 +101,24 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 	start := time.Now()
 	cfg := conformance.Config{Enroll: f.enroll, Serve: f.executor, Only: f.only, Parallel: f.parallel, Dir: f.keep}
 	if !f.json {
-		cfg.Done = func(r conformance.Result) { _ = conformance.WriteRow(a.stdout, r) } // a reader that left misses the rest
+		p := conformance.NewPrinter(a.stdout)
+		cfg.Done = func(r conformance.Result) { _ = p.Row(r) } // a reader that left misses the rest
+	}
+	var junit *os.File
+	if f.junit != "" { // now, and not when the work is done
+		if junit, err = os.Create(f.junit); err != nil {
+			return fmt.Errorf("write the JUnit report: %w", err)
+		}
+		defer junit.Close()
 	}
 	results, err := conformance.Run(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	took := time.Since(start)
-	if f.junit != "" {
-		if err := writeJUnit(f.junit, results, took); err != nil {
-			return err
+	if junit != nil {
+		if err := errors.Join(conformance.WriteJUnit(junit, results, took), junit.Close()); err != nil {
+			return fmt.Errorf("write the JUnit report: %w", err)
 		}
 	}
 	n := conformance.Count(results)
@@ -112,7 +128,11 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 		_, err = fmt.Fprintf(a.stdout, "%d passed, %d failed, %d not applicable, in %s\n",
 			n[conformance.Pass], n[conformance.Fail], n[conformance.NotApplicable], took.Round(100*time.Millisecond))
 	}
-	if err == nil && n[conformance.Fail] > 0 {
+	switch left := n[conformance.NotJudged]; {
+	case err != nil:
+	case left > 0:
+		err = fmt.Errorf("interrupted: %d rows were not judged", left)
+	case n[conformance.Fail] > 0:
 		err = exitWith(exitUnexpected, nil)
 	}
 	return err
@@ -140,17 +160,4 @@ func (a *app) listRows(rows []conformance.Row, asJSON bool) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", r.ID, r.Section, r.Promise)
 	}
 	return w.Flush()
-}
-
-func writeJUnit(path string, results []conformance.Result, took time.Duration) (err error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write the JUnit report: %w", err)
-	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
-	return conformance.WriteJUnit(f, results, took)
 }

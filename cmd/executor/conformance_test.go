@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sema-agent/device-executor/conformance"
 )
 
 func TestConformanceJudgesThisProgram(t *testing.T) {
@@ -23,8 +25,15 @@ func TestConformanceJudgesThisProgram(t *testing.T) {
 }
 
 func TestConformanceSaysWhatAnotherExecutorDoesWrong(t *testing.T) {
+	t.Setenv(asMain, "1")
 	m := newMachine(t)
-	s := m.run("device", "conformance", "--only", "exec-output", "--enroll", "true", "--executor", "true", "--json")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	enroll, serve := conformance.Ours(self)
+	s := m.run("device", "conformance", "--only", "enroll-body", "--json", "--executor", serve,
+		"--enroll", strings.Replace(enroll, "{workspace}", "/tmp", 1))
 	var report struct {
 		Failed int
 		Rows   []struct {
@@ -33,11 +42,29 @@ func TestConformanceSaysWhatAnotherExecutorDoesWrong(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(s.stdout), &report); err != nil {
-		t.Fatalf("%v\n%s", err, s.stdout)
+		t.Fatalf("%v\n%s%s", err, s.stdout, s.stderr)
 	}
 	if s.code != exitUnexpected || report.Failed != 1 || len(report.Rows) != 1 || len(report.Rows[0].Findings) == 0 ||
-		!strings.Contains(report.Rows[0].Findings[0], "0 devices registered") {
+		!strings.Contains(report.Rows[0].Findings[0], `workspaceRoot is "/tmp"`) {
 		t.Errorf("exit %d: %+v", s.code, report)
+	}
+}
+
+func TestConformanceJudgesNothingWithoutAnExecutor(t *testing.T) {
+	m := newMachine(t)
+	junit := filepath.Join(t.TempDir(), "no", "such", "folder")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"0 devices registered", []string{"--enroll", "true", "--executor", "true"}},
+		{"whole path", []string{"--enroll", "./not-in-the-folder-of-a-row", "--executor", "true"}},
+		{"JUnit", []string{"--junit", junit}},
+	} {
+		s := m.run(append([]string{"device", "conformance", "--only", "enroll-403"}, c.args...)...)
+		if s.code != exitUnexpected || s.stdout != "" || !strings.Contains(s.stderr, c.want) {
+			t.Errorf("%v: exit %d\n%s%s", c.args, s.code, s.stdout, s.stderr)
+		}
 	}
 }
 
@@ -56,7 +83,7 @@ func TestConformanceListsItsRows(t *testing.T) {
 
 func TestConformanceRefusesHalfAnOrder(t *testing.T) {
 	m := newMachine(t)
-	for _, args := range [][]string{{"--only", "no-such-row"}, {"--executor", "x"}, {"--enroll", "x"}} {
+	for _, args := range [][]string{{"--only", "no-such-row"}, {"--executor", "x"}, {"--enroll", "x"}, {"--parallel", "0"}} {
 		if s := m.run(append([]string{"device", "conformance"}, args...)...); s.code != exitUsage {
 			t.Errorf("%v: exit %d\n%s", args, s.code, s.stderr)
 		}

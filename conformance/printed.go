@@ -1,0 +1,115 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+// mostPrinted is how much of what a process prints is kept and searched. An
+// executor that prints without end shall fill neither the disk nor the memory.
+const mostPrinted = 8 << 20
+
+// printed takes what a process and its children print, for as long as the row
+// lasts, and keeps the first of it in a file.
+type printed struct {
+	r    *os.File // of the pipe they write to
+	log  *os.File
+	over chan struct{} // closed when nobody can print any more, or close was called
+
+	mu   sync.Mutex
+	kept int
+	lost int64 // bytes above mostPrinted
+}
+
+// newPrinted returns it with the end of the pipe that the process gets; the caller
+// closes that end once the process has it.
+func newPrinted(dir string) (*printed, *os.File, error) {
+	log, err := os.CreateTemp(dir, "printed-*.log")
+	if err != nil {
+		return nil, nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		log.Close()
+		return nil, nil, err
+	}
+	p := &printed{r: r, log: log, over: make(chan struct{})}
+	go p.take()
+	return p, w, nil
+}
+
+func (p *printed) take() {
+	defer close(p.over)
+	defer p.log.Close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := p.r.Read(buf)
+		p.mu.Lock()
+		keep := min(n, mostPrinted-p.kept)
+		p.lost += int64(n - keep)
+		p.kept += keep
+		_, _ = p.log.Write(buf[:keep]) // what is not in the file is not shown
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// close stops taking; what still prints then gets a broken pipe.
+func (p *printed) close() {
+	_ = p.r.Close()
+	<-p.over
+}
+
+// all returns what was printed, and how many bytes more than are kept. Of a
+// process that has ended the rest is waited for, but not for what its children
+// may still print.
+func (p *printed) all(ended bool) (text string, lost int64) {
+	if ended {
+		select {
+		case <-p.over:
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err.Error(), p.lost
+	}
+	return string(b), p.lost
+}
+
+// printed returns the end of what it printed, in lines that are fit to be shown:
+// no longer than a few of the terminal's, and without what would steer it.
+func (x *process) printed(lines int) []string {
+	text, lost := x.out.all(x.ended())
+	text = strings.TrimRight(text, "\n")
+	if text == "" && lost == 0 {
+		return nil
+	}
+	all := strings.Split(text, "\n")
+	var shown []string
+	for _, l := range all[max(0, len(all)-lines):] {
+		shown = append(shown, plain(cut(l, 300)))
+	}
+	if lost > 0 {
+		shown = append(shown, fmt.Sprintf("… and %d bytes more, which were not kept", lost))
+	}
+	return shown
+}
+
+// plain replaces what is not to be shown as it is.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\t' {
+			return r
+		}
+		return '·'
+	}, strings.ToValidUTF8(s, "·"))
+}
