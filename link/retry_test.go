@@ -1,15 +1,10 @@
 package link_test
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sema-agent/device-executor/link"
-	"github.com/sema-agent/device-executor/outbox"
-	"github.com/sema-agent/device-executor/refserver"
 )
 
 func waits(es []entered) []time.Duration {
