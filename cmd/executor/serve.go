@@ -78,10 +78,18 @@ executor elsewhere; 7 too old for the server; 9 the private key cannot be read;
 		Example: "  sema device serve --log-format json\n  sema device serve --allow-root ~/code --drain-timeout 30s",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			// Before signals are caught: one that came in between would be lost with
+			// the program that caught it.
 			if err := withoutSecretsInEnvironment(); err != nil {
 				return err
 			}
-			return a.serve(c.Context(), f)
+			ctx, orders := obeySignals(c.Context())
+			defer orders.stop()
+			err := a.serve(ctx, orders, f)
+			if context.Cause(ctx) == errLeft {
+				return nil // whatever the start that was given up has to say
+			}
+			return err
 		},
 	}
 	f.declare(c.Flags())
@@ -105,7 +113,7 @@ func (f *serveFlags) declare(flags *pflag.FlagSet) {
 }
 
 // serve runs the executor of one enrolled device.
-func (a *app) serve(ctx context.Context, f serveFlags) error {
+func (a *app) serve(ctx context.Context, orders *orders, f serveFlags) error {
 	notifier := service.TakeNotifier()
 	if f.logFile != "" {
 		if err := a.logTo(f.logFile); err != nil {
@@ -184,10 +192,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		Random:  a.random,
 		Log:     log,
 	})
-	stop := obeySignals(x, log)
-	defer stop()
-	log.Info("starting", "device", record.DeviceID, "server", record.Server.String(), "workspace", record.WorkspaceRoot)
-	err = x.Run(ctx)
+	orders.to(x, log)
+	if err = context.Cause(ctx); err == nil {
+		log.Info("starting", "device", record.DeviceID, "server", record.Server.String(), "workspace", record.WorkspaceRoot)
+		err = x.Run(ctx)
+	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
 	if closed := recorder.Close(limit); closed != nil {

@@ -248,6 +248,34 @@ func TestASignalLetsRunningWorkFinish(t *testing.T) {
 	}
 }
 
+// A login shell that takes its time is a moment to be signalled in.
+func TestASignalEndsAStartAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT} {
+		m := newMachine(t)
+		shell := filepath.Join(t.TempDir(), "shell")
+		asked := shell + ".asked"
+		if err := os.WriteFile(shell, []byte("#!/bin/sh\n: >"+asked+"\nsleep 60\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		m.env["SHELL"] = shell
+		f := m.serve(m.enroll(""), "--env", "login")
+		for deadline := time.Now().Add(patienceInTests); ; time.Sleep(5 * time.Millisecond) {
+			if _, err := os.Stat(asked); err == nil {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatal("the login shell was not asked")
+			}
+		}
+		f.send(syscall.SIGHUP)
+		f.send(signal)
+		f.ends(exitOK)
+		if strings.Contains(f.log.String(), "starting") {
+			t.Errorf("%v: it went on:\n%s", signal, f.log.String())
+		}
+	}
+}
+
 func TestTheDrainHasAnEnd(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
