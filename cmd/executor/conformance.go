@@ -41,7 +41,7 @@ server of its own on this machine, in a folder of its own; what is claimed is
 checked on processes, files, sockets and memory where that is possible.
 
 Another executor is given by two command lines. Both are run by /bin/sh in the
-row's folder, so name programs by their whole path. These words are replaced, and
+row's folder, so name programs by whole paths. These words are replaced, and
 the same is in the environment:
 
   {server}      SEMA_SERVER      the server's address, http://127.0.0.1:PORT
