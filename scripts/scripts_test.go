@@ -54,7 +54,7 @@ func TestInstallReplacesInOneStepAndTellsHowToChangeOver(t *testing.T) {
 	defer running.Close()
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 	out, err = install(t, "", "--binary", program(t, "sema v2"), "--to", folder)
-	if err != nil || strings.Contains(out, "Not on your PATH") || !strings.Contains(out, "service stop && sema device service start") {
+	if err != nil || strings.Contains(out, "Not on your PATH") || !strings.Contains(out, "  sema device service stop\n  sema device service start\n") {
 		t.Errorf("second: %v\n%s", err, out)
 	}
 	before, err := running.Stat()
@@ -86,6 +86,101 @@ func TestInstallKeepsWhatIsThereIfTheNewOneIsNoGood(t *testing.T) {
 	}
 }
 
+func TestInstallTakesAFolderOfAnyName(t *testing.T) {
+	start := t.TempDir()
+	script, err := filepath.Abs("install")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where `cd` would look first, if it were let.
+	elsewhere := t.TempDir()
+	for _, folder := range []string{"-x", "--", "-", "plain", "a $HOME \"b\" 'c'"} {
+		if err := os.MkdirAll(filepath.Join(elsewhere, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(script, "--binary", program(t, "sema v1"), "--to", folder)
+		cmd.Dir = start
+		cmd.Env = append(os.Environ(), "CDPATH="+elsewhere)
+		out, err := cmd.CombinedOutput()
+		if err != nil || names(t, filepath.Join(start, folder)) != "sema" || names(t, filepath.Join(elsewhere, folder)) != "" {
+			t.Errorf("%q: %v\n%s", folder, err, out)
+			continue
+		}
+		// The line that puts it on the PATH does.
+		_, line, _ := strings.Cut(string(out), "\n  export PATH=")
+		line, _, _ = strings.Cut(line, "\n")
+		said, err := exec.Command("bash", "-c", "export PATH="+line+"; sema").CombinedOutput()
+		if err != nil || string(said) != "sema v1\n" {
+			t.Errorf("%q: after export PATH=%s: %v, %s", folder, line, err, said)
+		}
+	}
+}
+
+func TestInstallSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	good := program(t, "sema v1")
+	for name, c := range map[string]struct {
+		args []string
+		home string
+		says string
+	}{
+		"a program that says nothing": {[]string{"--binary", "/bin/true", "--to", t.TempDir()}, "/", "/bin/true is not sema"},
+		"a program that fails":        {[]string{"--binary", "/bin/false", "--to", t.TempDir()}, "/", "/bin/false is not sema, or not for this machine"},
+		"another program":             {[]string{"--binary", program(t, "ls 9.1"), "--to", t.TempDir()}, "/", "is not sema"},
+		"a folder for a program":      {[]string{"--binary", "/", "--to", t.TempDir()}, "/", "/ is not a file: name the program"},
+		"nothing for a program":       {[]string{"--binary", "/not/there", "--to", t.TempDir()}, "/", "/not/there is not there"},
+		"a folder nobody can make":    {[]string{"--binary", good, "--to", "/dev/null/bin"}, "/", "cannot write in /dev/null/bin: choose another folder with --to"},
+		"a folder nobody can fill":    {[]string{"--binary", good, "--to", "/proc"}, "/", "cannot write in /proc: choose another folder with --to"},
+		"a folder in the way":         {[]string{"--binary", good, "--to", taken(t)}, "/", "is a folder: move it away, or choose another folder with --to"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := install(t, c.home, c.args...)
+			exit, ok := err.(*exec.ExitError)
+			if !ok || exit.ExitCode() != 1 || !strings.Contains(out, "install: ") || !strings.Contains(out, c.says) {
+				t.Errorf("%v, without %q:\n%s", err, c.says, out)
+			}
+		})
+	}
+}
+
+// taken is a folder that has a folder where the program would go.
+func taken(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "sema"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestInstallNamesTheDevicesWhoseServicesCanChangeOver(t *testing.T) {
+	folder := t.TempDir()
+	several := filepath.Join(t.TempDir(), "several")
+	script := `#!/bin/sh
+case $1 in
+version) echo sema v1 ;;
+*) echo '[{"deviceId":"dev_1","running":true},{"deviceId":"dev_2","running":false}]' ;;
+esac
+`
+	if err := os.WriteFile(several, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		out, err := install(t, "", "--binary", several, "--to", folder)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if again := strings.Contains(out, "former program"); again {
+			for _, id := range []string{"dev_1", "dev_2"} {
+				if !strings.Contains(out, "  sema device service stop --device "+id+"\n  sema device service start --device "+id+"\n") {
+					t.Errorf("nothing of %s:\n%s", id, out)
+				}
+			}
+			return
+		}
+	}
+	t.Error("nothing of changing over")
+}
+
 func TestInstallPutsItWhereTheUserLooks(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root's place is the machine's")
@@ -97,7 +192,7 @@ func TestInstallPutsItWhereTheUserLooks(t *testing.T) {
 }
 
 func TestScriptsRefuseWhatTheyDoNotKnowWithTheirUsage(t *testing.T) {
-	for _, args := range [][]string{{"./install", "--what"}, {"./install", "--to"}, {"./release"}, {"./release", "1.2.3"}, {"./with-systemd-user"}} {
+	for _, args := range [][]string{{"./install", "--what"}, {"./install", "--to"}, {"./install", "--to", ""}, {"./install", "--binary", ""}, {"./release"}, {"./release", "1.2.3"}, {"./with-systemd-user"}} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
 		if !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), "scripts/"+filepath.Base(args[0])) {
