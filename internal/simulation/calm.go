@@ -37,7 +37,7 @@ func (w *World) calm() {
 		return
 	}
 	w.endsOne()
-	w.losesOne()
+	choice(w, 1, w.losesOne, w.missesOne)()
 	w.leaves()
 }
 
@@ -76,10 +76,20 @@ func (w *World) alone(what string, ask *Ask, limit time.Duration, meanwhile func
 	}
 	began := time.Now()
 	meanwhile()
+	w.settles(what, began, limit)
+}
+
+// settles waits for all instructions.
+func (w *World) settles(what string, began time.Time, limit time.Duration) {
 	w.calls.Wait()
 	if took := time.Since(began); took > limit+w.ground.slack() {
 		w.judge.Fail("%s: settled after %v, which may take %v", what, took, limit)
 	}
+}
+
+// fails is true of failures with a code.
+func fails(code wire.ErrorCode) func(wire.Outcome) bool {
+	return func(o wire.Outcome) bool { f, ok := o.(wire.Failure); return ok && f.Code == code }
 }
 
 // becomes polls until a condition holds.
@@ -107,8 +117,10 @@ func (w *World) speaker(number uint64, lasts time.Duration) *Ask {
 }
 
 // How long it may take to end a command that has to be killed, and to come back to
-// a server that is there.
+// a server that is there; and how long a connection swallows what it is given before
+// it is lost.
 const (
+	lost         = 900 * time.Millisecond
 	endPatience  = 2500 * time.Millisecond
 	backPatience = 1500 * time.Millisecond
 )
@@ -121,7 +133,7 @@ func (w *World) endsOne() {
 		ask.outcome = func(o wire.Outcome) bool { return o == wire.Outcome(wire.CancelledOutcome{State: wire.CancelKilled}) }
 	} else {
 		ask.Timeout = 800 * time.Millisecond
-		ask.outcome = func(o wire.Outcome) bool { f, ok := o.(wire.Failure); return ok && f.Code == wire.CodeTimeout }
+		ask.outcome = fails(wire.CodeTimeout)
 	}
 	w.alone("a command that is ended", ask, 800*time.Millisecond+endPatience, func() {})
 }
@@ -133,8 +145,7 @@ func (w *World) losesOne() {
 	if p == nil {
 		return
 	}
-	const lost = 900 * time.Millisecond
-	lasts := choice(w, 1, 300*time.Millisecond, 4*time.Second)
+	lasts := choice(w, 2, 300*time.Millisecond, 4*time.Second)
 	w.alone("a command whose connection is lost", w.speaker(6, lasts), lasts+lost+backPatience, func() {
 		p.each(1, func(l *lane) { l.hole = true })
 		time.Sleep(lost)
@@ -143,13 +154,37 @@ func (w *World) losesOne() {
 	})
 }
 
+// missesOne loses an instruction on its way, or some of a write's content.
+func (w *World) missesOne() {
+	p := w.net.open()
+	if p == nil {
+		return
+	}
+	ask := w.speaker(6, time.Second)
+	if choice(w, 2, true, false) {
+		p.each(2, func(l *lane) { l.hole = true })
+	} else {
+		ask = &Ask{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 20_000, Program: Program{Seed: w.s.Seed}}
+		p.cutAfter(2, 6000)
+	}
+	ask.outcome = fails(wire.CodeTargetUnavailable)
+	w.dispatch(ask, 0, true)
+	time.Sleep(lost)
+	p.reset()
+	w.activeAgain()
+	w.settles("an instruction that never arrived", time.Now(), backPatience)
+	if _, times := w.ground.written(w.target(0)); times > 0 {
+		w.judge.Fail("content that never arrived was written")
+	}
+}
+
 // leaves has the executor leave while a command runs, which is over before the drain
 // is, or has to be ended. What the server sends after the goodbye is answered.
 func (w *World) leaves() {
 	ask, limit := w.speaker(7, drain/3), drain/2
-	if choice(w, 2, true, false) {
+	if choice(w, 3, true, false) {
 		ask, limit = w.speaker(7, 0), drain+endPatience
-		ask.outcome = func(o wire.Outcome) bool { f, ok := o.(wire.Failure); return ok && f.Code == wire.CodeAborted }
+		ask.outcome = fails(wire.CodeAborted)
 	}
 	w.alone("a command whose executor leaves", ask, limit, func() {
 		w.judge.leaves()
@@ -160,10 +195,7 @@ func (w *World) leaves() {
 		if w.s.Config.MaxInflight > 1 {
 			late := w.speaker(8, time.Second)
 			late.Straggler = true
-			late.outcome = func(o wire.Outcome) bool {
-				f, ok := o.(wire.Failure)
-				return ok && f.Code == wire.CodeTargetUnavailable
-			}
+			late.outcome = fails(wire.CodeTargetUnavailable)
 			w.dispatch(late, 0, true)
 		}
 	})

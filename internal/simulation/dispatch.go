@@ -12,6 +12,11 @@ import (
 	"github.com/sema-agent/device-executor/wire"
 )
 
+// target is what the instruction of that number writes.
+func (w *World) target(n int) string {
+	return path.Join(w.ground.folder(), fmt.Sprintf("written-%d", n))
+}
+
 // dispatch gives an instruction once the device is active, from a goroutine.
 func (w *World) dispatch(ask *Ask, n int, calm bool) {
 	w.calls.Go(func() {
@@ -35,7 +40,7 @@ func (w *World) dispatch(ask *Ask, n int, calm bool) {
 		switch ask.Kind {
 		case wire.KindWriteFile:
 			what.Content = ask.content()
-			what.Args = wire.WriteArgs{Path: path.Join(w.ground.folder(), fmt.Sprintf("written-%d", n))}
+			what.Args = wire.WriteArgs{Path: w.target(n)}
 		case wire.KindReadBinaryFile:
 			name := path.Join(w.ground.folder(), fmt.Sprintf(readName, ask.Program.Seed, ask.Size))
 			if err := w.ground.prepare(name, ask.content()); err != nil {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sema-agent/device-executor/refserver"
@@ -14,6 +15,7 @@ type conn struct {
 	marks  map[string]int64 // watermarks that its helloAck carried
 	acked  bool
 	chunks map[string]int64 // next new streamSeq of each instruction
+	heard  map[string]bool  // some output came
 	result map[string]bool
 }
 
@@ -41,7 +43,7 @@ func (j *judge) fromServer(f refserver.Frame, raw []byte) {
 			j.fail("the server's helloAck cannot be read: %v", err)
 			return
 		}
-		c := &conn{gen: ack.Gen, listed: map[string]bool{}, marks: ack.ChunkWatermarks, chunks: map[string]int64{}, result: map[string]bool{}}
+		c := &conn{gen: ack.Gen, listed: map[string]bool{}, marks: ack.ChunkWatermarks, chunks: map[string]int64{}, heard: map[string]bool{}, result: map[string]bool{}}
 		for _, id := range ack.PendingInstructions {
 			c.listed[id] = true
 			c.chunks[id] = ack.ChunkWatermarks[id] + 1
@@ -95,13 +97,20 @@ func (j *judge) fromDevice(f refserver.Frame, raw []byte) {
 		}
 		c.acked = true
 		j.fenced(f.Conn, c)
+	case wire.TypeHeartbeat:
+		j.heartbeat(f, c, raw)
 	case wire.TypeChunk:
+		c.heard[f.InstructionID] = true
 		j.chunk(f, c, a)
 	case wire.TypeResult:
 		c.result[f.InstructionID] = true
 		j.result(f, a, raw)
 	}
 }
+
+// reorderEntries is how many chunks a server holds while one before them is missing
+// (R8).
+const reorderEntries = 64
 
 func (j *judge) chunk(f refserver.Frame, c *conn, a *asked) {
 	next := c.chunks[a.id]
@@ -115,6 +124,9 @@ func (j *judge) chunk(f refserver.Frame, c *conn, a *asked) {
 		j.fail("%s: chunk %d after the result", a.id, f.Seq)
 	}
 	c.chunks[a.id] = max(next, f.Seq+1)
+	if f.Seq-a.acked >= reorderEntries {
+		j.fail("%s: chunk %d, where only those below %d are acknowledged", a.id, f.Seq, a.acked)
+	}
 	if f.Seq == int64(len(a.sizes)) {
 		a.sizes = append(a.sizes, f.Bytes)
 	}
@@ -122,4 +134,21 @@ func (j *judge) chunk(f refserver.Frame, c *conn, a *asked) {
 		j.fail("%s: %d bytes were read and are not acknowledged", a.id, held)
 	}
 	j.room()
+}
+
+// heartbeat checks that what was heard of and still runs is named (R14).
+func (j *judge) heartbeat(f refserver.Frame, c *conn, raw []byte) {
+	decoded, err := wire.DecodeDevice(raw, wire.MaxFrameBytes)
+	beat, ok := decoded.(*wire.Heartbeat)
+	if err != nil || !ok {
+		j.fail("a heartbeat that cannot be read: %v", err)
+		return
+	}
+	for id := range c.heard {
+		a := j.asks[id]
+		if a.proc == nil || closed(a.proc.exited) || c.result[id] || slices.Contains(beat.Inflight, id) {
+			continue
+		}
+		j.fail("heartbeat %d on connection %d does not name %s, which runs", beat.Seq, f.Conn, id)
+	}
 }
