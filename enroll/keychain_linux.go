@@ -61,6 +61,7 @@ func keychainReady(ctx context.Context, getenv func(string) string) error {
 	if err := bus.CallWithContext(ctx, busInterface+".NameHasOwner", 0, secretsName).Store(&owned); err != nil {
 		return asked(err)
 	}
+	desktop := getenv("DISPLAY") != "" || getenv("WAYLAND_DISPLAY") != ""
 	if !owned {
 		var startable []string
 		if err := bus.CallWithContext(ctx, busInterface+".ListActivatableNames", 0).Store(&startable); err != nil {
@@ -68,6 +69,11 @@ func keychainReady(ctx context.Context, getenv func(string) string) error {
 		}
 		if !slices.Contains(startable, secretsName) {
 			return fail(KeychainAbsent, nil)
+		}
+		// One that is woken now is locked, and would stay, with a folder in the
+		// user's home, though nobody can unlock it.
+		if !desktop {
+			return fail(KeychainHeadless, errors.New("it is not running"))
 		}
 	}
 
@@ -82,7 +88,6 @@ func keychainReady(ctx context.Context, getenv func(string) string) error {
 			return asked(err)
 		}
 	}
-	desktop := getenv("DISPLAY") != "" || getenv("WAYLAND_DISPLAY") != ""
 	if collection == noCollection {
 		if !desktop {
 			return fail(KeychainHeadless, errors.New("it has no default keyring yet"))

@@ -296,6 +296,11 @@ func TestASessionWithoutDesktopAndKeyringIsAMessage(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", home)
 	t.Setenv("XDG_CACHE_HOME", home)
 	inSession(t, "TestInsideHeadlessSession", "dbus-run-session", "--")
+	// Looking has not made a keyring service begin a life of its own.
+	left, err := os.ReadDir(home)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the home: %v, %v", left, err)
+	}
 }
 
 func TestInsideHeadlessSession(t *testing.T) {
