@@ -164,13 +164,15 @@ func (w *World) missesOne() {
 	if choice(w, 2, true, false) {
 		p.each(2, func(l *lane) { l.hole = true })
 	} else {
-		ask = &Ask{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 20_000, Program: Program{Seed: w.s.Seed}}
-		p.cutAfter(2, 6000)
+		// More than arrives before the connection is lost.
+		ask = &Ask{Kind: wire.KindWriteFile, Timeout: time.Minute, Size: 40_000, Program: Program{Seed: w.s.Seed}}
+		w.net.set(func(n *network) { n.perByte = 40 * time.Microsecond })
 	}
 	ask.outcome = fails(wire.CodeTargetUnavailable)
 	w.dispatch(ask, 0, true)
 	time.Sleep(lost)
 	p.reset()
+	w.net.heal()
 	w.activeAgain()
 	w.settles("an instruction that never arrived", time.Now(), backPatience)
 	if _, times := w.ground.written(w.target(0)); times > 0 {

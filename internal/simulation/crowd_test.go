@@ -137,8 +137,8 @@ func comeBack(t *testing.T, forgets bool) {
 		want = refserver.ByRestart
 	}
 	for i, w := range c.devices {
-		if by := w.judge.settledBy(asks[i]); by != want {
-			t.Errorf("the command of device %d was settled by %q, not %q", i, by, want)
+		if how, _ := w.judge.end(asks[i]); how.By != want {
+			t.Errorf("the command of device %d was settled by %q, not %q", i, how.By, want)
 		}
 	}
 	if n := len(c.handshakes()); n != 0 {

@@ -149,6 +149,9 @@ func (j *judge) heartbeat(f refserver.Frame, c *conn, raw []byte) {
 		if a.proc == nil || closed(a.proc.exited) || c.result[id] || slices.Contains(beat.Inflight, id) {
 			continue
 		}
+		if a.diesHard() && !a.proc.wantedDeadSince().IsZero() {
+			continue // it has an answer, that goes out after its output
+		}
 		j.fail("heartbeat %d on connection %d does not name %s, which runs", beat.Seq, f.Conn, id)
 	}
 }

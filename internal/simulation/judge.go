@@ -120,16 +120,17 @@ func (j *judge) cancelled(id string) {
 	j.note("cancel %s", id)
 }
 
-// settledBy says how an instruction was settled; "": not yet.
-func (j *judge) settledBy(ask *Ask) refserver.SettledBy {
+// end says how an instruction was settled, and how much was heard on its stdout; all
+// zero: not yet.
+func (j *judge) end(ask *Ask) (how refserver.Settlement, heard int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, a := range j.asks {
 		if a.ask == ask && a.settled != nil {
-			return a.settled.By
+			return *a.settled, a.heard[1].bytes
 		}
 	}
-	return ""
+	return how, 0
 }
 
 // hasHeard reports whether any output of an instruction reached the server.

@@ -81,10 +81,7 @@ func (n *network) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	n.mu.Lock()
-	n.current = p
-	n.mu.Unlock()
-	return &end{in: p.toDevice, out: p.toServer}, nil
+	return &end{in: p.toDevice, out: p.toServer, used: func() { n.set(func(n *network) { n.current = p }) }}, nil
 }
 
 func (n *network) pause(ctx context.Context, d time.Duration) error {
@@ -119,7 +116,8 @@ func (n *network) pace(bytes int) (over, arrive time.Duration) {
 	return time.Duration(bytes) * n.perByte, n.latency
 }
 
-// open is the newest connection, or nil.
+// open is the connection that was put to use last, or nil. One that was dialled for
+// somebody who no longer wants it is none.
 func (n *network) open() *pair {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -317,15 +315,23 @@ func (l *lane) put(p []byte) (n int, spent func(), err error) {
 // end is one end of a connection.
 type end struct {
 	in, out *lane
-	once    sync.Once
+	close   sync.Once
+	first   sync.Once
+	used    func() // called before the first write; may be nil
 }
 
-func (e *end) Read(p []byte) (int, error)  { return e.in.read(p) }
-func (e *end) Write(p []byte) (int, error) { return e.out.write(p) }
+func (e *end) Read(p []byte) (int, error) { return e.in.read(p) }
+
+func (e *end) Write(p []byte) (int, error) {
+	if e.used != nil {
+		e.first.Do(e.used)
+	}
+	return e.out.write(p)
+}
 
 func (e *end) Close() error {
 	err := error(net.ErrClosed)
-	e.once.Do(func() {
+	e.close.Do(func() {
 		err = nil
 		e.in.set(func(l *lane) { l.gone = true })
 		e.out.set(func(l *lane) { l.eof = true })
