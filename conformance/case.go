@@ -416,6 +416,9 @@ func (c *Case) judge() {
 		if c.verdict == NotApplicable || c.server == nil {
 			return
 		}
+		for _, typ := range c.trace.notText() {
+			c.fail("a text message (%s) is not UTF-8, which ends a connection", typ)
+		}
 		for _, v := range c.server.Violations() {
 			if !slices.Contains(c.tolerated, v.Reason) {
 				c.fail("the server objects: %v", v)

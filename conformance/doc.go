@@ -24,7 +24,8 @@
 //	{workspace}   the folder to enroll as workspace root
 //	{credential}  the bearer credential for the two enrollment calls
 //
-// The same are in the environment as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
+// The same are in the environment, TMPDIR is a folder of the row's, and the lines
+// run in that folder; so name programs by their whole path. The words are there as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
 // SEMA_CREDENTIAL; the credential is given to the enrolling line only. The
 // enrolling line ends with code 0 once the device is registered; it may be run
 // again for the same folder. The starting line runs until a signal ends it; it

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,13 +40,23 @@ type httpLog struct {
 	// movedTo, once set, is the only path on which upgrades are let through.
 	movedTo atomic.Pointer[string]
 
-	mu    sync.Mutex
-	calls []httpCall
+	mu       sync.Mutex
+	calls    []httpCall
+	upgrades []upgrade
+}
+
+// upgrade is one request to become a WebSocket.
+type upgrade struct {
+	method, uri string
+	header      http.Header
 }
 
 func (l *httpLog) over(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
+			l.mu.Lock()
+			l.upgrades = append(l.upgrades, upgrade{r.Method, r.RequestURI, r.Header.Clone()})
+			l.mu.Unlock()
 			if to := l.movedTo.Load(); to != nil {
 				if r.URL.Path != *to {
 					http.NotFound(w, r)
@@ -78,6 +89,13 @@ func (l *httpLog) over(next http.Handler) http.Handler {
 		w.WriteHeader(kept.Code)
 		_, _ = w.Write(kept.Body.Bytes()) // a client that left does not read it
 	})
+}
+
+// upgraded returns the upgrades so far.
+func (l *httpLog) upgraded() []upgrade {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.upgrades)
 }
 
 // to returns the calls to a path so far.

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// place is what a command line is told of its row.
+// place is what a command line is told of its row; temp is its TMPDIR.
 type place struct {
-	server, home, workspace, credential string
+	server, home, workspace, temp, credential string
 }
 
 // fill puts the row's words into a command line.
@@ -36,12 +36,12 @@ func (p place) environ(enrolling bool) []string {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "SEMA_SERVER", "SEMA_HOME", "SEMA_WORKSPACE", "SEMA_CREDENTIAL", "SEMA_ENROLL_TOKEN", markName:
+		case "SEMA_SERVER", "SEMA_HOME", "SEMA_WORKSPACE", "SEMA_CREDENTIAL", "SEMA_ENROLL_TOKEN", "TMPDIR", markName:
 		default:
 			env = append(env, v)
 		}
 	}
-	env = append(env, "SEMA_SERVER="+p.server, "SEMA_HOME="+p.home, "SEMA_WORKSPACE="+p.workspace)
+	env = append(env, "SEMA_SERVER="+p.server, "SEMA_HOME="+p.home, "SEMA_WORKSPACE="+p.workspace, "TMPDIR="+p.temp)
 	if enrolling {
 		env = append(env, "SEMA_CREDENTIAL="+p.credential)
 	}

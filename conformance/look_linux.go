@@ -56,19 +56,33 @@ func family(pid int) []int {
 	return all
 }
 
-// listening lists the sockets that a process or a descendant accepts
-// connections on.
+// tables are the system's lists of sockets: in which column of a line is what
+// marks one that others can reach, the mark, and in which its inode and its name.
+var tables = map[string]struct {
+	column      int
+	mark        string
+	inode, name int
+}{
+	"tcp":  {3, "0A", 9, 1}, // LISTEN
+	"tcp6": {3, "0A", 9, 1},
+	"udp":  {2, "00000000:0000", 9, 1}, // bound, and to no one peer
+	"udp6": {2, "00000000000000000000000000000000:0000", 9, 1},
+	"unix": {3, "00010000", 6, 7}, // accepts connections
+}
+
+// listening lists the sockets of a process and its descendants that others can
+// reach.
 func listening(pid int) ([]string, error) {
 	open := map[string]string{} // inode → address
-	for _, table := range []string{"tcp", "tcp6"} {
+	for table, t := range tables {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		if err != nil {
 			return nil, err
 		}
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
-			if len(f) > 9 && f[3] == "0A" { // LISTEN
-				open[f[9]] = table + " " + f[1]
+			if len(f) > t.inode && f[t.column] == t.mark {
+				open[f[t.inode]] = strings.Join(append([]string{table}, f[min(t.name, len(f)):min(t.name+1, len(f))]...), " ")
 			}
 		}
 	}

@@ -24,7 +24,8 @@ const defaultLimit = 90 * time.Second
 
 // Rows returns all rows in the guide's order.
 func Rows() []Row {
-	return slices.Concat(enrollRows, connectRows, kindRows, fileRows, payloadRows, streamRows, ruleRows, leaveRows, securityRows)
+	return slices.Concat(enrollRows, connectRows, kindRows, fileRows, payloadRows, streamRows,
+		onceRows, resumeRows, resendRows, fenceRows, cancelRows, timeoutRows, byeRows, heartbeatRows, leaveRows, securityRows)
 }
 
 // Verdict is how a row came out.

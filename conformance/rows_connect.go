@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/hex"
+	"net/http"
 	"regexp"
 	"slices"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 )
 
 var connectRows = []Row{
+	{ID: "upgrade-bare", Section: "§1.2, §6.2", Promise: "the upgrade is a plain GET of the path that was discovered and carries no credential", run: upgradeBare},
 	{ID: "hello-first", Section: "§1.2, §2.2", Promise: "hello is the first frame on a socket, once, within 4096 bytes, and its signature holds", run: helloFirst},
 	{ID: "hello-needs-challenge", Section: "§1.2, §1.3", Promise: "nothing is said before the challenge; a socket without one is given up and dialled again", run: helloNeedsChallenge},
 	{ID: "hello-nonce", Section: "§1.3", Promise: "each socket's own nonce is signed, and the epoch is an upper-case ULID", run: helloNonce},
@@ -24,13 +26,25 @@ var connectRows = []Row{
 	{ID: "reject-already_connected", Section: "§1.4", Promise: "already_connected: back off and come back, never end for it", run: func(c *Case) { rejectFor(c, wire.RejectAlreadyConnected) }},
 	{ID: "gen-echo", Section: "§1.5, §2.2", Promise: "gen is echoed as the string it came as, also above 2^53", run: genEcho},
 	{ID: "ack-once", Section: "§1.5, R10", Promise: "one generationAck per connection, before any chunk or result", run: ackOnce},
-	{ID: "backoff", Section: "§1.4, §7", Promise: "dialling a server that is away is spaced out: about 1 s first, growing, up to 60 s", run: backoff, limit: 2 * time.Minute},
+	{ID: "backoff", Section: "§1.4, §7", Promise: "dialling a server that is away is spaced out: about 1 s first, growing, with jitter, up to 60 s", run: backoff, limit: 2 * time.Minute},
 	{ID: "ping-ignored", Section: "§7, §8", Promise: "a ping is accepted and ignored", run: pingIgnored},
 	{ID: "wrong-gen-ignored", Section: "R9", Promise: "a frame of another generation is not acted on", run: wrongGenIgnored},
 }
 
 // hellos are the hello frames so far.
 func (c *Case) hellos() []message { return c.trace.messages(fromDevice(wire.TypeHello)) }
+
+func upgradeBare(c *Case) {
+	calls := c.watchHTTP()
+	c.begin(refserver.Config{})
+	c.drop()
+	for _, u := range calls.upgraded() {
+		c.expect(u.method == http.MethodGet && u.uri == wire.WSPath, "the upgrade is %s %s", u.method, u.uri)
+		for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
+			c.expect(u.header.Get(name) == "", "the upgrade has a header %s", name)
+		}
+	}
+}
 
 func helloFirst(c *Case) {
 	c.begin(refserver.Config{})
@@ -182,7 +196,7 @@ func rejectVersion(c *Case) {
 }
 
 func genEcho(c *Case) {
-	c.begin(refserver.Config{FirstGeneration: 9007199254740993, Heartbeat: 200 * time.Millisecond})
+	c.begin(refserver.Config{FirstGeneration: 9007199254740993, Heartbeat: time.Second})
 	c.exited(c.do(run("echo x")), 0)
 	c.seen("a heartbeat", fromDevice(wire.TypeHeartbeat))
 	for _, m := range c.trace.messages(fromDevice()) {
@@ -229,6 +243,20 @@ func backoff(c *Case) {
 	}
 	c.expect(gaps[0] >= 400*time.Millisecond && gaps[0] < 3*time.Second, "the second try came after %v", gaps[0])
 	c.expect(slices.Max(gaps[2:]) > gaps[0]*3/2, "the waits do not grow: %v", gaps)
+	c.expect(!regular(gaps), "the waits have no jitter: %v", gaps)
+}
+
+// regular reports whether all waits but the last are the one before by one factor,
+// to within what a dial takes.
+func regular(gaps []time.Duration) bool {
+	factor := float64(gaps[1]) / float64(gaps[0])
+	for i := 2; i < len(gaps); i++ {
+		due := time.Duration(float64(gaps[i-1]) * factor)
+		if (gaps[i] - due).Abs() > 30*time.Millisecond+due/50 {
+			return false
+		}
+	}
+	return true
 }
 
 func pingIgnored(c *Case) {

@@ -19,7 +19,9 @@ var enrollRows = []Row{
 	{ID: "enroll-lost-answer", Section: "§1.1", Promise: "after a lost answer the same token is only ever sent with the same public key", run: enrollLostAnswer},
 	{ID: "enroll-429", Section: "§1.1", Promise: "a 429 is waited out as long as retry-after says, with the same token and the same key", run: enroll429},
 	{ID: "enroll-429-cap", Section: "§1.1", Promise: "registration is not tried without end, and never faster than once a second", run: enroll429Cap, limit: 2 * time.Minute},
-	{ID: "enroll-403", Section: "§1.1", Promise: "a refused token is not tried again, and enrollment fails", run: enroll403},
+	{ID: "enroll-403", Section: "§1.1", Promise: "a refused token is not tried again, and enrollment fails", run: func(c *Case) { enrollRefused(c, http.StatusForbidden, "device.enrollment_invalid") }},
+	{ID: "enroll-400", Section: "§1.1", Promise: "a request that was wrong is not sent again as it is, and enrollment fails", run: func(c *Case) { enrollRefused(c, http.StatusBadRequest, "request.field_invalid") }},
+	{ID: "enroll-501", Section: "§1.1", Promise: "where the server has no device lane there is nothing to try again, and enrollment fails", run: func(c *Case) { enrollRefused(c, http.StatusNotImplemented, "capability.device_lane_required") }},
 	{ID: "enroll-no-lane", Section: "intro, §1.1", Promise: "a deployment without the device lane registers nothing, and enrollment fails", run: enrollNoLane},
 	{ID: "enroll-429-token", Section: "§1.1", Promise: "issuing a token honours retry-after too", run: enroll429Token},
 }
@@ -89,7 +91,9 @@ func enrollLostAnswer(c *Case) {
 	calls := c.watchHTTP()
 	calls.lose = func(path string, n int) bool { return path == enrollPath && n == 0 }
 	c.open(refserver.Config{})
-	if c.runEnroll(2*patience).code() != 0 { // then the user runs it again
+	if c.runEnroll(2*patience).code() == 0 {
+		apart(c, calls.to(enrollPath), time.Second)
+	} else { // then the user runs it again
 		if x := c.runEnroll(2 * patience); x.code() != 0 {
 			c.fail("after a lost answer enrollment never succeeds: %s", strings.Join(x.printed(3), " / "))
 		}
@@ -167,11 +171,12 @@ func enroll429Cap(c *Case) {
 	pairs(c, calls)
 }
 
-func enroll403(c *Case) {
+// enrollRefused has every registration refused for good.
+func enrollRefused(c *Case, status int, code string) {
 	calls := c.watchHTTP()
 	calls.instead = func(w http.ResponseWriter, path string, _ int) bool {
 		if path == enrollPath {
-			refusal(w, http.StatusForbidden, "device.enrollment_invalid", "")
+			refusal(w, status, code, "")
 			return true
 		}
 		return false
@@ -180,6 +185,7 @@ func enroll403(c *Case) {
 	x := c.runEnroll(2 * patience)
 	c.expect(x.code() != 0, "it ended with code 0 though it was refused")
 	seen := map[string]bool{}
+	c.expect(len(calls.to(enrollPath)) > 0, "registration was never tried")
 	for _, b := range registrations(c, calls) {
 		c.expect(!seen[b["token"]], "a refused token was sent again")
 		seen[b["token"]] = true

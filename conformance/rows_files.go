@@ -138,13 +138,21 @@ func existsTruth(c *Case) {
 		a := c.do(on(wire.KindExists, c.path(path)))
 		c.expect(boolOf(a) == want, "%s: expected %s, got %s", path, want, tell(a))
 	}
-	// What cannot be looked at is not "not there".
+	// What cannot be looked at is not there for certain.
 	c.must(os.Symlink("loop", c.path("loop")))
 	a := c.do(on(wire.KindExists, c.path("loop", "below")))
 	c.expect(boolOf(a) != "true", "below a loop of links: %s", tell(a))
 	long := c.path(strings.Repeat("n", 300))
 	a = c.do(on(wire.KindExists, long))
 	c.expect(boolOf(a) != "true", "a name that is too long: %s", tell(a))
+	if os.Geteuid() != 0 { // root looks everywhere
+		c.write(c.path("closed", "file"), "x")
+		c.must(os.Chmod(c.path("closed"), 0))
+		for _, kind := range []wire.Kind{wire.KindExists, wire.KindFileInfo, wire.KindCanonicalPath, wire.KindReadTextFile} {
+			c.failed(string(kind)+" in a folder that may not be entered", c.do(on(kind, c.path("closed", "file"))), wire.CodePermissionDenied)
+		}
+		c.must(os.Chmod(c.path("closed"), 0o755))
+	}
 }
 
 func canonicalTruth(c *Case) {
@@ -202,7 +210,7 @@ func deref(p *int64) int64 {
 func readLinkTruth(c *Case) {
 	c.begin(refserver.Config{})
 	c.write(c.path("file"), "x")
-	for name, target := range map[string]string{"one": "file", "hop": "one", "odd": "./../work/./file", "gone": "/no/such/place"} {
+	for name, target := range map[string]string{"one": "file", "hop": "one", "odd": "./../workspace/./file", "gone": "/no/such/place"} {
 		c.must(os.Symlink(target, c.path(name)))
 		a := c.do(on(wire.KindReadLink, c.path(name)))
 		st, ok := a.Outcome.(wire.StatOutcome)
@@ -233,6 +241,7 @@ func listDirTruth(c *Case) {
 	var got []string
 	kinds := map[string]wire.FileKind{}
 	for _, e := range st.Entries {
+		c.expect(e.Path == filepath.Join(dir, filepath.Base(e.Path)), "the path of an entry is %q", e.Path)
 		got = append(got, filepath.Base(e.Path))
 		kinds[filepath.Base(e.Path)] = e.Kind
 	}
@@ -251,6 +260,8 @@ func listDirHuge(c *Case) {
 	}
 	a := c.do(on(wire.KindListDir, dir))
 	c.failed("a listing above 1 MiB", a)
+	// What went wrong may be told with the path that it is about.
+	c.failed("a path of nearly 1 MiB", c.do(on(wire.KindReadTextFile, "/"+strings.Repeat("<&>\"", 170_000))))
 	c.expect(c.state().Connections == 1, "it cost the connection")
 	for _, m := range c.trace.messages(fromDevice()) {
 		c.expect(m.Size <= wire.MaxFrameBytes, "a frame of %d bytes", m.Size)
@@ -343,6 +354,8 @@ func writeReceipt(c *Case) {
 	w = receipt(c, "an overwrite", c.do(put(wire.KindWriteFile, path, []byte("two"))))
 	c.expect(w.Created == nil || !*w.Created, "created is true for an overwrite")
 	c.expect(c.read(path) == "two", "the file holds %q", c.read(path))
+	other := receipt(c, "another file", c.do(put(wire.KindWriteFile, c.path("other"), []byte("two"))))
+	c.expect(w.Inode == "" || w.Inode != other.Inode, "two files have the inode %q", w.Inode)
 	c.must(os.Mkdir(c.path("real"), 0o755))
 	c.must(os.Symlink("real", c.path("via")))
 	w = receipt(c, "through a linked folder", c.do(put(wire.KindWriteFile, c.path("via", "f"), []byte("x"))))

@@ -131,6 +131,9 @@ func execOutput(c *Case) {
 		c.exited(a, 7)
 		c.expect(string(a.stdout) == "out \x00\xff", "%s: stdout is %q", kind, a.stdout)
 		c.expect(string(a.stderr) == "err", "%s: stderr is %q", kind, a.stderr)
+		if e, ok := a.Outcome.(wire.ExecOutcome); ok && e.Truncated != nil {
+			c.expect(!e.Truncated.Stdout && !e.Truncated.Stderr, "%s: output that came whole is said to be truncated", kind)
+		}
 	}
 }
 

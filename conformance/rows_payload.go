@@ -15,13 +15,14 @@ import (
 
 var payloadRows = []Row{
 	{ID: "payload-parts", Section: "§3.4", Promise: "content arrives in parts of any size, placed by offset and totalLen", run: payloadParts},
+	{ID: "frame-limit", Section: "§2.1", Promise: "frames of up to 1 MiB are taken", run: frameLimit},
 	{ID: "payload-digest", Section: "§3.4", Promise: "content whose digest does not hold changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongDigest) }},
 	{ID: "payload-length", Section: "§3.4", Promise: "content that is not as long as promised changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongLength) }},
 	{ID: "payload-missing-part", Section: "§3.4", Promise: "content with a hole changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, missingPart) }},
 	{ID: "payload-cut", Section: "§3.4", Promise: "a connection that drops within the content leaves no half-written file", run: payloadCut},
 	{ID: "write-atomic", Section: "§3.4", Promise: "a reader sees the old file or the new one, never a part of either", run: writeAtomic},
 	{ID: "write-no-litter", Section: "§3.4", Promise: "no temporary file stays beside a target", run: writeNoLitter},
-	{ID: "write-waits-for-commit", Section: "§3.4", Promise: "nothing shows at the target before commit", run: writeWaits},
+	{ID: "write-waits-for-commit", Section: "§3.4", Promise: "content is gathered beside the target, where nothing shows before commit", run: writeWaits},
 }
 
 func payloadParts(c *Case) {
@@ -37,6 +38,22 @@ func payloadParts(c *Case) {
 	big := noise(2<<20+3, 9)
 	c.succeeded("2 MiB", c.do(put(wire.KindWriteFile, path, big)))
 	c.expect(c.read(path) == string(big), "of %d bytes %d are in the file, or others", len(big), len(c.read(path)))
+}
+
+func frameLimit(c *Case) {
+	const most = (wire.MaxFrameBytes - 300) / 4 * 3 // room for the frame around the base64
+	c.begin(refserver.Config{PayloadPart: most})
+	path, content := c.path("file"), noise(most+1000, 10)
+	c.succeeded("content in parts of nearly 1 MiB", c.do(put(wire.KindWriteFile, path, content)))
+	c.expect(c.read(path) == string(content), "of %d bytes %d are in the file, or others", len(content), len(c.read(path)))
+	// Not every system can run it. An answer it has to be, either way.
+	a := c.do(run("exit 5 #" + strings.Repeat("x", wire.MaxFrameBytes-1000)))
+	if _, ok := a.Outcome.(wire.ExecOutcome); ok {
+		c.exited(a, 5)
+	} else {
+		c.failed("a command of nearly 1 MiB", a)
+	}
+	c.expect(c.state().Connections == 1, "it cost the connection")
 }
 
 // breakage turns the parts of a payload into faulty ones.
@@ -202,7 +219,10 @@ func writeWaits(c *Case) {
 	a := c.ask(put(wire.KindWriteFile, path, noise(5000, 8)))
 	c.rest(time.Second)
 	now := c.read(path)
+	elsewhere, err := grep(c.place.temp, string(noise(5000, 8)[:900])) // less than a part
 	close(hold)
+	c.must(err)
+	c.expect(len(elsewhere) == 0, "the content is gathered in another folder than the target's, from where no rename is certain")
 	c.expect(now == "as it was", "the target had %d bytes of it before commit", len(now))
 	c.succeeded("the write", a.settled())
 }

@@ -13,7 +13,8 @@ import (
 )
 
 var securityRows = []Row{
-	{ID: "S1-outbound", Section: "§6.1", Promise: "no process of the executor listens on a socket", run: s1Outbound},
+	{ID: "S1-outbound", Section: "§6.1", Promise: "no process of the executor has a socket that others can reach", run: s1Outbound},
+	{ID: "S1-descriptors", Section: "§6.1, §6.2", Promise: "a command gets neither the connection nor any file of the executor", run: s1Descriptors},
 	{ID: "S2-key-file", Section: "§6.2", Promise: "a key kept in a file is its owner's alone", run: s2KeyFile},
 	{ID: "S2-key-wire", Section: "§6.2", Promise: "the private key goes over no wire and into no output", run: s2KeyWire},
 	{ID: "S3-token", Section: "§6.3", Promise: "neither token nor credential is stored or printed", run: s3Token},
@@ -45,6 +46,23 @@ func s1Outbound(c *Case) {
 	look("after a reconnect")
 }
 
+func s1Descriptors(c *Case) {
+	if !canLook {
+		c.skip("this system does not show open files")
+	}
+	c.begin(refserver.Config{})
+	c.drop() // what is open now was not when the executor started
+	a := c.do(run(`for f in /proc/$$/fd/*; do echo "${f##*/} $(readlink $f)"; done`))
+	c.exited(a, 0)
+	c.expect(len(a.stdout) > 0, "the command's open files cannot be seen")
+	for line := range strings.Lines(string(a.stdout)) {
+		number, to, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		stdio := number == "0" || number == "1" || number == "2"
+		c.expect(stdio || !strings.HasPrefix(to, "socket:"), "descriptor %s of a command is %s", number, to)
+		c.expect(!strings.HasPrefix(to, c.place.home+"/"), "descriptor %s of a command is %s", number, to)
+	}
+}
+
 func s2KeyFile(c *Case) {
 	c.watchHTTP()
 	c.begin(refserver.Config{})
@@ -61,7 +79,7 @@ func s2KeyFile(c *Case) {
 
 func s2KeyWire(c *Case) {
 	calls := c.watchHTTP()
-	c.open(refserver.Config{Heartbeat: 300 * time.Millisecond})
+	c.open(refserver.Config{Heartbeat: time.Second})
 	c.enroll()
 	found, err := findKey(c.place.home, c.publicKey())
 	c.must(err)
@@ -85,6 +103,11 @@ func s2KeyWire(c *Case) {
 	for _, call := range append(calls.to(enrollPath), calls.to(tokenPath)...) {
 		for _, f := range forms {
 			c.expect(!strings.Contains(call.body, f), "the private key went out in the body of %s", call.path)
+		}
+	}
+	for _, u := range calls.upgraded() {
+		for _, f := range forms {
+			c.expect(!strings.Contains(fmt.Sprint(u), f), "the private key went out in an upgrade")
 		}
 	}
 	for _, x := range c.procs {
@@ -174,7 +197,7 @@ func s6NoRedirect(c *Case) {
 }
 
 func s8ShellEnv(c *Case) {
-	c.begin(refserver.Config{Heartbeat: 200 * time.Millisecond})
+	c.begin(refserver.Config{Heartbeat: time.Second})
 	const secret = "shellenv-marker-9d2f"
 	d := run("sleep 1; test -n \"$TOKEN_OF_TASK\"")
 	d.ShellEnv = map[string]string{"TOKEN_OF_TASK": secret}
@@ -188,7 +211,7 @@ func s8ShellEnv(c *Case) {
 }
 
 func s9Content(c *Case) {
-	c.begin(refserver.Config{Heartbeat: 200 * time.Millisecond})
+	c.begin(refserver.Config{Heartbeat: time.Second})
 	const file, payload, output, errors = "file-marker-51aa", "payload-marker-77cd", "output-marker-08bb", "errors-marker-3e4e"
 	path := c.write(c.path("file"), file)
 	c.do(on(wire.KindReadTextFile, path))

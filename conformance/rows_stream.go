@@ -3,6 +3,8 @@ package conformance
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,7 @@ var streamRows = []Row{
 	{ID: "stream-acks-lost", Section: "§4, R7", Promise: "with chunkAcks lost the result still goes last, and the stream is whole after a reconnect", run: streamAcksLost},
 	{ID: "stream-exact", Section: "§4", Promise: "output arrives byte for byte, whatever its bytes and its size", run: streamExact, limit: 2 * time.Minute},
 	{ID: "stream-base64", Section: "§4, §2.2", Promise: "chunks are canonical base64 and well-formed, at every length", run: streamBase64},
+	{ID: "text-utf8", Section: "§2, §3.3", Promise: "every frame is UTF-8, whatever the names and messages in it", run: textUTF8},
 	{ID: "stream-entries", Section: "§4", Promise: "no empty chunks, and no flood of tiny ones", run: streamEntries},
 	{ID: "stream-slow-consumer", Section: "§4", Promise: "a slow consumer slows the command and loses nothing", run: streamSlow},
 	{ID: "stream-failed", Section: "§3.3, §4", Promise: "a command that is cut short keeps the output it had made", run: streamFailed},
@@ -135,6 +138,27 @@ func streamBase64(c *Case) {
 	}
 }
 
+func textUTF8(c *Case) {
+	c.begin(refserver.Config{}) // every row looks at the text of all frames
+	dir := c.path("dir")
+	c.must(os.Mkdir(dir, 0o755))
+	if err := os.WriteFile(filepath.Join(dir, "odd \xff\xc3"), nil, 0o644); err == nil { // not every system has such names
+		c.must(os.Symlink("odd \xff\xc3", filepath.Join(dir, "link")))
+	}
+	c.do(on(wire.KindListDir, dir))
+	c.do(on(wire.KindCanonicalPath, filepath.Join(dir, "link")))
+	if c.declares(wire.KindReadLink) {
+		c.do(on(wire.KindReadLink, filepath.Join(dir, "link")))
+	}
+	c.failed("reading a folder", c.do(on(wire.KindReadTextFile, dir)), wire.CodeIsDirectory)
+	for n := range 4 { // wherever a message is cut, it is within one of these
+		c.failed("a long name", c.do(on(wire.KindReadTextFile, "/"+strings.Repeat("n", n)+strings.Repeat("𝄞", 20_000))))
+	}
+	a := c.do(run(`printf '\377'; printf '\303' >&2`))
+	c.expect(string(a.stdout) == "\xff" && string(a.stderr) == "\xc3", "output %q and %q", a.stdout, a.stderr)
+	c.expect(c.state().Connections == 1, "it reconnected")
+}
+
 func streamEntries(c *Case) {
 	c.begin(refserver.Config{})
 	a := c.ask(run("i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done"))
@@ -177,7 +201,7 @@ func streamFailed(c *Case) {
 }
 
 func closedSets(c *Case) {
-	c.begin(refserver.Config{Heartbeat: 300 * time.Millisecond})
+	c.begin(refserver.Config{Heartbeat: time.Second})
 	d := run("echo x; echo y >&2; sleep 60")
 	d.TimeoutMs = 800
 	c.failed("a timeout", c.do(d), wire.CodeTimeout)

@@ -179,8 +179,8 @@ func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 	defer cancel()
 	start := time.Now()
 	c := &Case{ctx: limited, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), verdict: Pass}
-	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "work"), credential: credential}
-	for _, d := range []string{c.place.home, c.place.workspace} {
+	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "workspace"), temp: filepath.Join(c.dir, "tmp"), credential: credential}
+	for _, d := range []string{c.place.home, c.place.workspace, c.place.temp} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return Result{Row: row, Verdict: Fail, Findings: []string{"the suite itself: " + err.Error()}}
 		}

@@ -249,7 +249,7 @@ func TestAFailedRowShowsTheFramesAndNoContent(t *testing.T) {
 	if strings.Contains(strings.Join(r.Frames, "\n"), "secret-content") {
 		t.Errorf("the frames show content:\n%s", &b)
 	}
-	if _, err := os.Stat(filepath.Join(base, "x", "work")); err != nil {
+	if _, err := os.Stat(filepath.Join(base, "x", "workspace")); err != nil {
 		t.Errorf("the folder of a failed row is gone: %v", err)
 	}
 }

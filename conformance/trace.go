@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
@@ -33,6 +34,8 @@ type trace struct {
 	// secrets must not go over the wire; leaked are the types of frames that held one.
 	secrets []string
 	leaked  []string
+	// garbled are the types of text frames that were not UTF-8.
+	garbled []string
 }
 
 // The most messages that are kept of each side, for rows that provoke floods.
@@ -57,6 +60,9 @@ func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if dir == refserver.FromDevice {
+		if !f.Binary && !utf8.Valid(raw) {
+			t.garbled = append(t.garbled, f.Type)
+		}
 		for _, s := range t.secrets {
 			if strings.Contains(string(raw), s) {
 				t.leaked = append(t.leaked, f.Type)
@@ -115,6 +121,13 @@ func (t *trace) any() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.all) > 0
+}
+
+// notText lists the types of the device's text messages that were not UTF-8.
+func (t *trace) notText() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.garbled)
 }
 
 // fromDevice wants the device's frames of the given types, all without any.

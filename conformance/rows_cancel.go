@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var cancelRows = []Row{
+	{ID: "R11-killed", Section: "R11, §5.3", Promise: "cancel ends a running command within 10 s, and only then says killed", run: r11Killed},
+	{ID: "R11-stubborn", Section: "R11", Promise: "cancel ends a command that ignores TERM, with its children", run: r11Stubborn},
+	{ID: "R11-not-started", Section: "R11, §5.3", Promise: "cancel of work that has not begun says not_started, and nothing happened", run: r11NotStarted},
+	{ID: "R11-idempotent", Section: "R11", Promise: "a repeated cancel changes nothing: one terminal", run: r11Idempotent},
+	{ID: "R11-finished", Section: "R11", Promise: "cancel of finished work leaves its ordinary outcome", run: r11Finished},
+	{ID: "R11-replayed", Section: "R11", Promise: "a cancel that was lost with its connection is heeded when it comes again", run: r11Replayed},
+	{ID: "R11-unknown", Section: "R11", Promise: "a cancel for an unknown id is a no-op", run: r11Unknown},
+}
+
+// cancelled expects a cancel's own receipt.
+func (c *Case) cancelled(a answer, state wire.CancelState) {
+	o, ok := a.Outcome.(wire.CancelledOutcome)
+	c.expect(ok && o.State == state && a.By == refserver.ByResult, "expected cancelled %s, got %s", state, tell(a))
+}
+
+func r11Killed(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("sleep 60 & echo $! > child; echo $$ > pid; wait"))
+	pid, child := c.pidIn(c.path("pid")), c.pidIn(c.path("child"))
+	at := time.Now()
+	a.Cancel()
+	how := a.settled()
+	c.dead("killed was said", pid, child)
+	c.expect(time.Since(at) < 10*time.Second, "it took %v", time.Since(at))
+	c.cancelled(how, wire.CancelKilled)
+}
+
+func r11Stubborn(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; echo $$ > child; while :; do sleep 0.1; done' & echo $$ > pid; while :; do sleep 0.1; done"))
+	pid, child := c.pidIn(c.path("pid")), c.pidIn(c.path("child"))
+	a.Cancel()
+	how := a.settled()
+	c.dead("killed was said", pid, child)
+	c.cancelled(how, wire.CancelKilled)
+}
+
+// holdCommit keeps back the commit of every payload.
+func (c *Case) holdCommit() {
+	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+		p, ok := f.(*wire.Payload)
+		return refserver.Action{Drop: ok && p.Part == wire.PartCommit}
+	}})
+}
+
+func r11NotStarted(c *Case) {
+	c.begin(refserver.Config{})
+	c.holdCommit()
+	path := c.write(c.path("in", "target"), "as it was")
+	a := c.ask(put(wire.KindWriteFile, path, noise(5000, 2)))
+	c.rest(300 * time.Millisecond)
+	a.Cancel()
+	c.cancelled(a.settled(), wire.CancelNotStarted)
+	c.expect(c.read(path) == "as it was", "the file was written")
+	c.onlyIn(c.path("in"), true, "target")
+}
+
+func r11Idempotent(c *Case) {
+	c.begin(refserver.Config{})
+	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Duplicate(wire.TypeCancel)})
+	a := c.ask(run("trap 'sleep 0.3; exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done"))
+	c.pidIn(c.path("pid"))
+	gen := c.state().Gen
+	a.Cancel()
+	a.settled()
+	for range 3 {
+		c.inject(&wire.Cancel{Gen: gen, InstructionID: a.ID()})
+	}
+	c.exited(c.do(run("sleep 0.5")), 0)
+	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
+	c.expect(len(results) == 1, "%d terminals", len(results))
+}
+
+func r11Finished(c *Case) {
+	c.begin(refserver.Config{})
+	var hold atomic.Bool
+	hold.Store(true)
+	c.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+		r, ok := f.(*wire.Result)
+		// Lost with its connection: the server still waits while the device is done.
+		if ok && r.Outcome == wire.Outcome(wire.ExecOutcome{ExitCode: 9}) && hold.CompareAndSwap(true, false) {
+			return refserver.Action{Drop: true, Cut: true}
+		}
+		return refserver.Action{}
+	}})
+	a := c.ask(run("exit 9"))
+	c.gone()
+	a.Cancel()
+	c.exited(a.settled(), 9)
+}
+
+func r11Replayed(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("echo $$ > pid; sleep 60"))
+	pid := c.pidIn(c.path("pid"))
+	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+		_, ok := f.(*wire.Cancel)
+		return refserver.Action{Drop: ok, Cut: ok}
+	}})
+	a.Cancel()
+	c.gone()
+	c.expect(alive(pid), "a cancel that never arrived ended the command")
+	c.server.SetFaults(refserver.Faults{})
+	how := a.settled()
+	c.dead("killed was said", pid)
+	c.cancelled(how, wire.CancelKilled)
+}
+
+func r11Unknown(c *Case) {
+	c.begin(refserver.Config{})
+	for range 3 {
+		c.inject(&wire.Cancel{Gen: c.state().Gen, InstructionID: "ins_01J8ZQ4T9X7M3K5N6P8R0S2V4W"})
+	}
+	c.exited(c.do(run("sleep 0.3; exit 2")), 2)
+	c.expect(c.state().Connections == 1, "it reconnected")
+	c.expect(len(c.trace.messages(about("ins_01J8ZQ4T9X7M3K5N6P8R0S2V4W", fromDevice()))) == 0, "it answered for an id it never had")
+}

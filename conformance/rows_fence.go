@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var fenceRows = []Row{
+	{ID: "R10-fence", Section: "R10, §1.5", Promise: "what is not listed is dead when generationAck comes", run: r10Fence},
+	{ID: "R10-crash", Section: "R10, §6.10", Promise: "what a killed executor left running is dead when its successor sends generationAck", run: r10Crash},
+	{ID: "R10-one-instance", Section: "R10, §6.10", Promise: "a second process of the same identity does not connect beside the first", run: r10OneInstance},
+}
+
+// onAck calls what at the very moment the next generationAck arrives.
+func (c *Case) onAck(what func()) {
+	var once sync.Once
+	c.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+		if _, ok := f.(*wire.GenerationAck); ok {
+			once.Do(what)
+		}
+		return refserver.Action{}
+	}})
+}
+
+func r10Fence(c *Case) {
+	c.begin(refserver.Config{})
+	a := c.ask(run("trap '' TERM; echo $$ > pid; while :; do sleep 0.2; done"))
+	pid := c.pidIn(c.path("pid"))
+	var aliveThen, came atomic.Bool
+	c.onAck(func() { aliveThen.Store(alive(pid)); came.Store(true) })
+	n := c.state().Connections
+	c.server.Restart()
+	a.settled()
+	c.again(n)
+	c.expect(came.Load() && !aliveThen.Load(), "process %d of unlisted work was alive when generationAck came", pid)
+}
+
+func r10Crash(c *Case) {
+	c.begin(refserver.Config{})
+	c.ask(run("echo $$ > pid; sleep 50"))
+	pid := c.pidIn(c.path("pid"))
+	c.exec.kill()
+	c.gone()
+	var aliveThen, came atomic.Bool
+	c.onAck(func() { aliveThen.Store(alive(pid)); came.Store(true) })
+	c.serve()
+	c.active()
+	c.expect(came.Load() && !aliveThen.Load(), "process %d of the killed executor was alive when generationAck came", pid)
+}
+
+func r10OneInstance(c *Case) {
+	c.begin(refserver.Config{})
+	first := c.exec
+	a := c.ask(run("sleep 4; echo undisturbed"))
+	second := c.serve()
+	c.rest(3 * time.Second)
+	c.expect(len(c.hellos()) == 1, "%d hellos; the second process dialled too", len(c.hellos()))
+	how := a.settled()
+	c.exited(how, 0)
+	c.expect(string(how.stdout) == "undisturbed\n", "output %q", how.stdout)
+	c.expect(!first.ended(), "the first process ended")
+	second.finish()
+}

@@ -1,0 +1,63 @@
+package conformance
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var heartbeatRows = []Row{
+	{ID: "R14-heartbeat", Section: "R14, §2.2", Promise: "a heartbeat each interval, seq increasing, inflight true", run: r14Heartbeat},
+	{ID: "R14-busy", Section: "R14", Promise: "heartbeats go on under a flood of output", run: r14Busy},
+}
+
+func r14Heartbeat(c *Case) {
+	const interval = 800 * time.Millisecond
+	c.begin(refserver.Config{Heartbeat: interval})
+	a := c.ask(run("echo $$ > pid; sleep 8"))
+	c.pidIn(c.path("pid"))
+	c.rest(8 * interval)
+	during := c.trace.messages(fromDevice(wire.TypeHeartbeat))
+	c.exited(a.settled(), 0)
+	c.rest(5 * interval)
+	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
+	c.expect(len(during) >= 5 && len(during) <= 10, "%d heartbeats in 8 intervals", len(during))
+	listed := 0
+	for i, m := range during {
+		if slices.Contains(m.beat.Inflight, a.ID()) {
+			listed++
+		}
+		if i > 0 {
+			c.expect(m.Seq > during[i-1].Seq, "seq %d after %d", m.Seq, during[i-1].Seq)
+			gap := m.at.Sub(during[i-1].at)
+			c.expect(gap < 3*interval, "%v between two heartbeats", gap)
+		}
+	}
+	c.expect(listed >= len(during)-2, "the running command is listed in %d of %d heartbeats", listed, len(during))
+	if len(beats) == 0 {
+		return
+	}
+	last := beats[len(beats)-1]
+	c.expect(len(last.beat.Inflight) == 0, "finished work is still listed: %v", last.beat.Inflight)
+	c.expect(c.state().Connections == 1, "the quiet connection was lost")
+}
+
+func r14Busy(c *Case) {
+	c.begin(refserver.Config{Heartbeat: time.Second})
+	d := run("head -c 30000000 /dev/zero; sleep 1")
+	d.AckDelivered = true
+	d.Deliver = func(_ wire.ChunkKind, data []byte) error {
+		time.Sleep(time.Duration(len(data)) * 100 * time.Nanosecond) // 10 MB/s
+		return nil
+	}
+	a := c.ask(d)
+	c.exited(a.settled(), 0)
+	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
+	for i := 1; i < len(beats); i++ {
+		gap := beats[i].at.Sub(beats[i-1].at)
+		c.expect(gap < 3*time.Second, "%v between two heartbeats", gap)
+	}
+	c.expect(len(beats) >= 3, "%d heartbeats", len(beats))
+}

@@ -1,0 +1,93 @@
+package conformance
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var timeoutRows = []Row{
+	{ID: "R12-timeout", Section: "R12", Promise: "timeoutMs kills the work, and only then says timeout", run: r12Timeout},
+	{ID: "R12-tree", Section: "R12, §3.3", Promise: "timeout is not said while a process of the command lives", run: r12Tree},
+	{ID: "R12-spent", Section: "R12", Promise: "a timeoutMs of 0 or less has run out: the command does not run on", run: r12Spent},
+	{ID: "R12-content", Section: "R12, §3.4", Promise: "a write whose content never comes whole is answered when timeoutMs ends, and leaves nothing", run: r12Content},
+	{ID: "R12-stuck", Section: "R12", Promise: "an instruction that waits on the system is answered when timeoutMs ends", run: r12Stuck},
+	{ID: "R12-disconnected", Section: "R12, R2", Promise: "timeoutMs runs on while disconnected", run: r12Disconnected},
+}
+
+func r12Timeout(c *Case) {
+	c.begin(refserver.Config{})
+	d := run("echo $$ > pid; sleep 60")
+	d.TimeoutMs = 2000
+	a := c.ask(d)
+	pid := c.pidIn(c.path("pid"))
+	how := a.settled()
+	c.dead("timeout was said", pid)
+	c.failed("the command", how, wire.CodeTimeout)
+	c.expect(how.took >= 1900*time.Millisecond && how.took < 12*time.Second, "it took %v", how.took)
+}
+
+func r12Tree(c *Case) {
+	c.begin(refserver.Config{})
+	d := run("trap '' TERM; sleep 61 & echo $! > one; sh -c 'sleep 62 & echo $! > two; wait' & setsid sleep 63 & echo $! > three; wait")
+	d.TimeoutMs = 2000
+	a := c.ask(d)
+	one, two, three := c.pidIn(c.path("one")), c.pidIn(c.path("two")), c.pidIn(c.path("three"))
+	how := a.settled()
+	if f, ok := how.Outcome.(wire.Failure); ok && f.Code == wire.CodeOutcomeUnknown {
+		return // honest: it does not say that all is dead
+	}
+	c.dead("timeout was said", one, two, three)
+	c.failed("the command", how, wire.CodeTimeout)
+}
+
+func r12Spent(c *Case) {
+	c.begin(refserver.Config{})
+	d := run("sleep 3; touch ran-on")
+	d.TimeoutMs = -1
+	how := c.do(d)
+	c.failed("the command", how, wire.CodeTimeout)
+	c.rest(3500 * time.Millisecond)
+	c.expect(!exists(c.path("ran-on")), "it ran on after timeout was said")
+}
+
+func r12Disconnected(c *Case) {
+	c.begin(refserver.Config{})
+	d := run("echo $$ > pid; sleep 60")
+	d.TimeoutMs = 3000
+	a := c.ask(d)
+	pid := c.pidIn(c.path("pid"))
+	c.server.SetFaults(refserver.Faults{RejectHello: wire.RejectDraining})
+	c.server.Drop(c.device)
+	c.expect(c.eventually(12*time.Second, func() bool { return !alive(pid) }), "the command ran on while the connection was away")
+	c.server.SetFaults(refserver.Faults{})
+	c.failed("the command", a.settled(), wire.CodeTimeout)
+}
+
+func r12Content(c *Case) {
+	c.begin(refserver.Config{})
+	c.holdCommit()
+	path := c.write(c.path("in", "target"), "as it was")
+	d := put(wire.KindWriteFile, path, noise(5000, 3))
+	d.TimeoutMs = 1500
+	how := c.do(d)
+	c.failed("the write", how, wire.CodeTimeout)
+	c.expect(how.took < 12*time.Second, "it took %v", how.took)
+	c.expect(c.read(path) == "as it was", "the file was written")
+	c.onlyIn(c.path("in"), true, "target")
+}
+
+func r12Stuck(c *Case) {
+	c.begin(refserver.Config{})
+	fifo := c.path("fifo")
+	c.must(syscall.Mkfifo(fifo, 0o600))
+	for _, kind := range []wire.Kind{wire.KindReadTextFile, wire.KindReadBinaryFile} {
+		d := on(kind, fifo) // nobody will ever write into it
+		d.TimeoutMs = 1500
+		how := c.do(d)
+		c.expect(how.By == refserver.ByResult && how.took < 12*time.Second, "%s: %s after %v", kind, tell(how), how.took)
+	}
+	c.exited(c.do(run("exit 6")), 6)
+}
