@@ -2,9 +2,11 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/internal/files"
@@ -42,7 +44,7 @@ func (b *books) before(r process.Recorded) error {
 	key, err := b.ledger.Add(fence.Entry{Kind: fence.EntryProcess, InstructionID: r.InstructionID,
 		BootID: r.BootID, PID: r.PID, StartTime: r.StartTime})
 	if err != nil {
-		return fmt.Errorf("enter the command into the ledger: %w", err)
+		return cannot("enter the command", err)
 	}
 	b.mu.Lock()
 	b.commands[r] = key
@@ -65,9 +67,19 @@ func (b *books) after(r process.Recorded) {
 func (b *books) Record(e files.Entry) (forget func(), err error) {
 	key, err := b.ledger.Add(fence.Entry{Kind: fence.EntryTemp, Target: e.Target, Temp: e.Temp, Ours: e.Ours, Expected: e.Expected})
 	if err != nil {
-		return nil, fmt.Errorf("enter the temporary file into the ledger: %w", err)
+		return nil, cannot("enter the temporary file", err)
 	}
 	return func() { _ = b.ledger.Remove(key) }, nil
+}
+
+// cannot says why an entry was not taken and, to whoever has only this executor to
+// help himself with, what still works.
+func cannot(what string, err error) error {
+	err = fmt.Errorf("%s into the ledger: %w", what, err)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w; free some room there: removing files by the remove instruction works without any", err)
+	}
+	return err
 }
 
 // mend ends and tidies up what an executor left that did not come to its end. What

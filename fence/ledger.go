@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unicode/utf8"
@@ -113,6 +114,10 @@ type Ledger struct {
 	dir  string
 	run  string // makes the names of this process unlike those of earlier ones
 	next atomic.Int64
+
+	mu     sync.Mutex
+	spares []string // names of files that an entry may be written over
+	vacant []string // names of spares that are missing
 }
 
 // OpenLedger opens the ledger in dir, making the folder (0700) in an existing one.
@@ -127,10 +132,13 @@ func OpenLedger(dir string) (*Ledger, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("ledger %s: not a folder: move it away", dir)
 	}
-	return &Ledger{dir: dir, run: strconv.Itoa(os.Getpid())}, nil
+	l := &Ledger{dir: dir, run: strconv.Itoa(os.Getpid())}
+	l.keepSpares()
+	return l, nil
 }
 
-// Add writes an entry, before the thing it is about exists or can do anything.
+// Add writes an entry, before the thing it is about exists or can do anything. Where
+// the disk is full, it takes one of the files kept for that.
 func (l *Ledger) Add(e Entry) (Key, error) {
 	if err := e.check(); err != nil {
 		return "", err
@@ -141,20 +149,35 @@ func (l *Ledger) Add(e Entry) (Key, error) {
 	}
 	for {
 		key := Key(fmt.Sprintf("%s-%s-%d%s", e.Kind, l.run, l.next.Add(1), entrySuffix))
-		f, err := os.OpenFile(l.path(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrExist) { // an earlier process of our pid left it
+		err := l.write(key, text)
+		if noRoom(err) {
+			if spare := l.fromSpare(key, text); spare == nil || errors.Is(spare, fs.ErrExist) {
+				err = spare
+			} else {
+				err = fmt.Errorf("%w, and %w", err, spare)
+			}
+		}
+		switch {
+		case errors.Is(err, fs.ErrExist): // an earlier process of our pid left it
 			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("ledger: add: %w", err)
-		}
-		_, err = f.Write(text)
-		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(l.path(key))
+		case err != nil:
 			return "", fmt.Errorf("ledger: add: %w", err)
 		}
 		return key, nil
 	}
+}
+
+// write makes an entry's file, or leaves none.
+func (l *Ledger) write(key Key, text []byte) error {
+	f, err := os.OpenFile(l.path(key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(l.path(key))
+	}
+	return err
 }
 
 // Replace puts another entry in the place of one, in one step: after a crash there is
@@ -174,6 +197,9 @@ func (l *Ledger) Replace(key Key, e Entry) error {
 // Remove takes an entry out, once the thing it is about is over. Removing one that
 // is gone is fine.
 func (l *Ledger) Remove(key Key) error {
+	if l.toSpare(key) {
+		return nil
+	}
 	if err := os.Remove(l.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("ledger: remove: %w", err)
 	}
@@ -193,6 +219,9 @@ func (l *Ledger) Entries() (found []Found, aside []string, err error) {
 	var bad []string
 	for _, f := range files {
 		name := f.Name()
+		if strings.HasSuffix(name, spareSuffix) {
+			continue
+		}
 		if strings.HasSuffix(name, badSuffix) {
 			bad = append(bad, name)
 			continue
