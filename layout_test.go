@@ -54,6 +54,7 @@ var leaves = map[string][]string{
 	"internal/rules/check": {"internal/rules"},
 	"scripts/deb":          {},
 	"internal/logind":      {},
+	"internal/userunit":    {},
 }
 
 type listed struct {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,70 +15,16 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-const insideVariable = "SEMA_TEST_USER_MANAGER"
+	"github.com/sema-agent/device-executor/internal/userunit"
+)
 
 // TestUnderARealUserManager runs the tests of this file's second half below a
 // real `systemd --user`.
 func TestUnderARealUserManager(t *testing.T) {
-	if os.Getenv(insideVariable) != "" {
-		t.Skip("this is the inside")
-	}
-	// The inside runs as another user, who must be able to run this binary.
-	dir := openFolder(t)
-	program := filepath.Join(dir, "service.test")
-	copyProgram(t, program)
-	out, err := exec.Command("../scripts/with-systemd-user", insideVariable+"="+program,
-		program, "-test.v", "-test.run=^TestInside").CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 77 {
-		lack(t, strings.TrimSpace(string(out)))
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if n := bytes.Count(out, []byte("--- PASS: TestInside")); n == 0 || bytes.Contains(out, []byte("--- SKIP")) {
-		t.Fatalf("the inside did not run:\n%s", out)
-	}
-	t.Logf("%s", out)
-}
-
-// openFolder makes a folder that other users can enter.
-func openFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "service-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func copyProgram(t *testing.T, to string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(f, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	program := filepath.Join(userunit.Folder(t), "service.test")
+	userunit.CopyTests(t, program)
+	userunit.Below(t, "../scripts/with-systemd-user", program, program)
 }
 
 // inside is one device's service below a real user manager.
@@ -91,22 +36,12 @@ type inside struct {
 
 func newInside(t *testing.T, deviceID string) *inside {
 	t.Helper()
-	program := os.Getenv(insideVariable)
-	if program == "" {
-		t.Skip("runs inside TestUnderARealUserManager")
-	}
+	program := userunit.Program(t)
 	m, err := Here(os.Getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Waiting the real ten seconds would show nothing more.
-	faster := filepath.Join(os.Getenv("HOME"), ".config/systemd/user/sema-device-.service.d")
-	if err := os.MkdirAll(faster, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(faster, "test.conf"), []byte("[Service]\nRestartSec=100ms\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	userunit.RestartAfter(t, 100*time.Millisecond)
 	in := &inside{t: t, m: m, s: Spec{DeviceID: deviceID, Binary: program, Home: t.TempDir(), DrainTimeout: 5 * time.Second}}
 	t.Cleanup(func() {
 		_, err := m.Uninstall(context.Background(), deviceID, true)
@@ -330,7 +265,7 @@ func TestInsideValuesArriveByteForByte(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	copyProgram(t, program)
+	userunit.CopyTests(t, program)
 	in.s.Home, in.s.Binary = home, program
 	in.install()
 	l := in.launch()

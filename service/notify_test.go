@@ -1,27 +1,16 @@
 package service
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/sema-agent/device-executor/internal/userunit"
 )
 
 func TestSystemdHearsOfTheExecutor(t *testing.T) {
-	dir, err := os.MkdirTemp("", "n") // short: a socket's name has 108 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "s")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	t.Setenv(notifyVariable, path)
+	hear := userunit.Socket(t)
 	n := TakeNotifier()
 	if _, there := os.LookupEnv(notifyVariable); there {
 		t.Error("commands would inherit the socket")
@@ -37,14 +26,9 @@ func TestSystemdHearsOfTheExecutor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	buffer := make([]byte, 4096)
 	for _, want := range []string{"READY=1", "STATUS=active, 2 instructions", "STATUS=two lines", "STOPPING=1"} {
-		if err := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		size, err := socket.Read(buffer)
-		if err != nil || string(buffer[:size]) != want {
-			t.Errorf("heard %q, %v; want %q", buffer[:size], err, want)
+		if got := hear(); got != want {
+			t.Errorf("heard %q, want %q", got, want)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (a *app) enrollBench(ctx context.Context, dir, url, root string) (*enroll.R
 		Now:        a.now,
 		Rand:       a.random,
 		Log:        slog.New(slog.DiscardHandler),
-		WriteFaces: writeFaces,
+		WriteFaces: triedWriteFaces,
 	}
 	done, err := enroller.Enroll(ctx, enroll.Request{
 		Server:     server,
@@ -149,6 +149,16 @@ func (a *app) enrollBench(ctx context.Context, dir, url, root string) (*enroll.R
 	}
 	key, err := a.stores().Load(ctx, done.Record)
 	return done.Record, key, err
+}
+
+// triedWriteFaces are those of a folder to try something in. One that cannot be
+// written to will do: commands run there, and only writes there fail.
+func triedWriteFaces(ctx context.Context, workspace string) ([]wire.Kind, error) {
+	faces, err := writeFaces(ctx, workspace)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	return faces, nil
 }
 
 // do sends one instruction and waits for its settlement. When ctx ends first the

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -18,71 +17,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sema-agent/device-executor/internal/userunit"
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/service"
 	"github.com/sema-agent/device-executor/wire"
 )
 
-const insideVariable = "SEMA_TEST_PROGRAM"
-
 // TestServedByARealUserManager runs the program as its users do, below a real
 // `systemd --user`: what it does there is in TestInsideALifeAsAService.
 func TestServedByARealUserManager(t *testing.T) {
-	if os.Getenv(insideVariable) != "" {
-		t.Skip("this is the inside")
-	}
-	// The inside runs as another user, who must be able to run what is in there.
-	dir, err := os.MkdirTemp("", "sema-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := userunit.Folder(t)
 	program, tests := filepath.Join(dir, "sema"), filepath.Join(dir, "test")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	copyTests(t, tests)
-	out, err := exec.Command("../../scripts/with-systemd-user", insideVariable+"="+program,
-		tests, "-test.v", "-test.run=^TestInside").CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 77 {
-		if os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {
-			t.Fatalf("%s", out)
-		}
-		t.Skipf("%s", out)
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if !bytes.Contains(out, []byte("--- PASS: TestInside")) || bytes.Contains(out, []byte("--- SKIP")) {
-		t.Fatalf("the inside did not run:\n%s", out)
-	}
-}
-
-func copyTests(t *testing.T, to string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(f, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	userunit.CopyTests(t, tests)
+	userunit.Below(t, "../../scripts/with-systemd-user", program, tests)
 }
 
 // served is one user's machine with the program on it, and a server.
@@ -96,10 +46,7 @@ type served struct {
 
 func newServed(t *testing.T) *served {
 	t.Helper()
-	m := &served{t: t, program: os.Getenv(insideVariable)}
-	if m.program == "" {
-		t.Skip("runs inside TestServedByARealUserManager")
-	}
+	m := &served{t: t, program: userunit.Program(t)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -113,14 +60,7 @@ func newServed(t *testing.T) *served {
 		}
 		serving.Wait()
 	})
-	// Waiting the real ten seconds before a restart would show nothing more.
-	faster := filepath.Join(os.Getenv("HOME"), ".config/systemd/user/sema-device-.service.d")
-	if err := os.MkdirAll(faster, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(faster, "test.conf"), []byte("[Service]\nRestartSec=200ms\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	userunit.RestartAfter(t, 200*time.Millisecond)
 	return m
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/userunit"
 	"github.com/sema-agent/device-executor/link"
 	"github.com/sema-agent/device-executor/service"
 )
@@ -255,18 +255,7 @@ func TestTheLogFileHasTheLastWords(t *testing.T) {
 }
 
 func TestSystemdHearsWhatTheExecutorDoes(t *testing.T) {
-	dir, err := os.MkdirTemp("", "n") // short: a socket's name has 108 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "s")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
+	hear := userunit.Socket(t)
 	tell := announce(service.TakeNotifier(), slog.New(slog.DiscardHandler))
 	for _, s := range []link.State{
 		{Phase: link.Starting}, {Phase: link.BackingOff, Cause: link.Causes()[1]}, {Phase: link.Active}, {Phase: link.Leaving},
@@ -274,14 +263,9 @@ func TestSystemdHearsWhatTheExecutorDoes(t *testing.T) {
 		tell(s)
 	}
 	cause := words(string(link.Causes()[1]))
-	buffer := make([]byte, 4096)
 	for _, want := range []string{"STATUS=starting", "READY=1", "STATUS=backing off (" + cause + ")", "STATUS=active", "STATUS=leaving", "STOPPING=1"} {
-		if err := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := socket.Read(buffer)
-		if err != nil || string(buffer[:n]) != want {
-			t.Errorf("heard %q, %v; want %q", buffer[:n], err, want)
+		if got := hear(); got != want {
+			t.Errorf("heard %q, want %q", got, want)
 		}
 	}
 }

@@ -7,8 +7,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,39 +110,60 @@ func TestTryShowsFramesAndNoContent(t *testing.T) {
 	}
 }
 
+// underway is a trial whose command runs, and has said its pid.
+type underway struct {
+	*machine
+	cmd  *exec.Cmd
+	out  io.ReadCloser
+	o    *ordered
+	temp string
+}
+
+// trying starts a trial of a command that says its pid first.
+func (m *machine) trying(command string) *underway {
+	m.t.Helper()
+	u := &underway{machine: m, o: &ordered{}, temp: m.t.TempDir()}
+	m.env["TMPDIR"] = u.temp
+	u.cmd = m.command("device", "try", "--", command)
+	var err error
+	if u.out, err = u.cmd.StdoutPipe(); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := u.cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	first, err := bufio.NewReader(u.out).ReadString('\n')
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	u.o.out.WriteString(first)
+	return u
+}
+
+// ends waits for the trial's end and wants an exit code, the command dead, and
+// nothing left.
+func (u *underway) ends(code int) {
+	u.t.Helper()
+	killed := time.AfterFunc(patienceInTests, func() { _ = u.cmd.Process.Kill() })
+	_ = u.cmd.Wait()
+	killed.Stop()
+	if got := u.cmd.ProcessState.ExitCode(); got != code {
+		u.t.Errorf("exit code %d, want %d", got, code)
+	}
+	dead(u.t, u.o)
+	if left, err := os.ReadDir(u.temp); err != nil || len(left) > 0 {
+		u.t.Errorf("left in the temporary folder: %v, %v", left, err)
+	}
+}
+
 func TestAnInterruptedTrialEndsItsCommand(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
-			m := newMachine(t)
-			temp := t.TempDir()
-			m.env["TMPDIR"] = temp
-			cmd := m.command("device", "try", "--", "echo $$; exec sleep 600")
-			out, err := cmd.StdoutPipe()
-			if err != nil {
+			u := newMachine(t).trying("echo $$; exec sleep 600")
+			if err := u.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			o := &ordered{}
-			first, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.out.WriteString(first)
-			if err := cmd.Process.Signal(sig); err != nil {
-				t.Fatal(err)
-			}
-			killed := time.AfterFunc(patienceInTests, func() { _ = cmd.Process.Kill() })
-			_ = cmd.Wait()
-			killed.Stop()
-			if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-				t.Errorf("exit code %d", code)
-			}
-			dead(t, o)
-			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-				t.Errorf("left in the temporary folder: %v, %v", left, err)
-			}
+			u.ends(exitInterrupted)
 		})
 	}
 }
@@ -203,34 +227,25 @@ func TestAListingThatNobodyReadsEndsQuietly(t *testing.T) {
 
 func TestAReaderThatHasSeenEnoughEndsTheTrial(t *testing.T) {
 	t.Parallel()
+	u := newMachine(t).trying("echo $$; exec yes")
+	if err := u.out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	u.ends(128 + int(syscall.SIGPIPE))
+}
+
+func TestATrialRunsWhereNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	unwritable := "/proc/sys" // for root, too
+	if runtime.GOOS == "darwin" {
+		unwritable = "/System"
+	}
 	m := newMachine(t)
-	temp := t.TempDir()
-	m.env["TMPDIR"] = temp
-	cmd := m.command("device", "try", "--", "echo $$; exec yes")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	if got := m.try("--workspace", unwritable, "--", "pwd"); got != (said{0, unwritable + "\n", ""}) {
+		t.Errorf("%+v", got)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	o := &ordered{}
-	first, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.out.WriteString(first)
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
-	killed := time.AfterFunc(patienceInTests, func() { _ = cmd.Process.Kill() })
-	_ = cmd.Wait()
-	killed.Stop()
-	if code := cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGPIPE) {
-		t.Errorf("exit code %d", code)
-	}
-	dead(t, o)
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left in the temporary folder: %v, %v", left, err)
+	got := m.try("--workspace", unwritable, "--put", "/dev/null:x")
+	if got.code != exitUnexpected || !strings.Contains(got.stderr, unwritable) {
+		t.Errorf("a write: %+v", got)
 	}
 }
