@@ -213,6 +213,25 @@ func TestInsideALifeAsAService(t *testing.T) {
 		t.Errorf("after the stop: %+v", s)
 	}
 
+	// What cannot read its key is tried again, and says so, until it can.
+	key := filepath.Join(os.Getenv("HOME"), ".config/sema/devices", m.device, "key")
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, complaint := m.sema(exitUnexpected, "service", "start"); !strings.Contains(complaint, "the private key cannot be read") {
+		t.Errorf("start without a key said %q", complaint)
+	}
+	m.await("known to be started again", func() bool {
+		out, _ := m.sema(exitOK, "status")
+		return strings.Contains(out, "its service starts it again by itself") && strings.Contains(out, "exit code 9") &&
+			strings.Contains(out, "sema device service logs") && !strings.Contains(out, "sema device serve\n")
+	})
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.active()
+	m.sema(exitOK, "service", "stop")
+
 	// Nothing but the service may hold the device.
 	outside := exec.Command(m.program, "device", "serve")
 	if err := outside.Start(); err != nil {
