@@ -57,7 +57,8 @@ device is, and do what the server asks for.
 
 A command runs in the shell, as you, in the workspace or the folder that the
 instruction names. When its shell ends, whatever it left running gets a second
-to finish and is ended then: nothing outlives its instruction.
+to finish and is ended then: nothing outlives its instruction. What cannot be
+ended is logged by the number of its process. More: sema help instructions.
 
 TERM and INT say goodbye, let running work finish within --drain-timeout, end
 the rest and exit 0; a second signal ends everything at once. HUP is ignored.

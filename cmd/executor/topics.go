@@ -26,6 +26,29 @@ marked with *, and after no other.
 'try' exits with the exit code of its command, and with 130 when interrupted.`,
 		},
 		{
+			Use:   "instructions",
+			Short: "How commands run and files are written on this machine",
+			Long: `A command runs in the shell, as you, with nothing on its standard input and
+without a terminal: what asks for a password fails at once. It is over when its
+shell is. What the shell left running gets a second to finish and is ended then,
+wherever it hid; 'sema device activity' counts it. The exit code is the shell's,
+also where a leftover could not be ended, as one that is stuck in the kernel:
+the log of 'serve' then names the instruction and the processes, and 'status'
+shows what is stuck. Only where the command itself was to be ended and lives on,
+its outcome is outcome_unknown, never killed or timeout.
+
+On macOS a process can hide from that: one that left its session, its parent and
+its environment all three behind.
+
+A file is written beside its place, checked, and put there in one step: what
+reads it meanwhile finds the old one or the new one. Where the system does not
+let a name be put or replaced (a folder that is not yours, or append-only after
+'chattr +a'; a file that is a mount; a full disk), the write fails and says so,
+and nothing has changed. Nothing is ever written half in place.
+
+appendFile is the exception that 'sema device serve --help' tells of.`,
+		},
+		{
 			Use:   "environment",
 			Short: "The environment variables that 'sema' reads",
 			Long: `Environment variables that 'sema' reads:
