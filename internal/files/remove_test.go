@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -95,4 +99,78 @@ func TestRemoveOfALargeAndDeepTree(t *testing.T) {
 	}
 	must(t, l.Remove(context.Background(), dir+"/tree", true))
 	wantNames(t, dir)
+}
+
+// TestADeepTreeIsRemovedWithFewDescriptors: a tree may be deeper than this process
+// may have files open, whose other work needs some too.
+func TestADeepTreeIsRemovedWithFewDescriptors(t *testing.T) {
+	dir := quick(t)
+	depth := long(2000, 20_000)
+	must(t, os.Mkdir(dir+"/tree", 0o755))
+	at, err := unix.Open(dir+"/tree", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	for range depth { // deeper than a path may be long
+		must(t, unix.Mkdirat(at, "folder", 0o755))
+		must(t, unix.Mkdirat(at, "empty", 0o755))
+		next, err := unix.Openat(at, "folder", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		must(t, err)
+		unix.Close(at)
+		at = next
+	}
+	unix.Close(at)
+	counted := &counting{most: 1000}
+	must(t, newLayer(t, files.Config{Calls: counted}).Remove(context.Background(), dir+"/tree", true))
+	wantNames(t, dir)
+}
+
+// counting refuses descriptors above a number.
+type counting struct {
+	posix.System
+	most int
+}
+
+func (c *counting) Open(dir int, name string, flags int, mode uint32) (int, error) {
+	fd, err := c.System.Open(dir, name, flags, mode)
+	if err == nil && fd > c.most {
+		unix.Close(fd)
+		return -1, unix.EMFILE
+	}
+	return fd, err
+}
+
+// TestARemovalThatIsMovedAwayDoesNotGoOnElsewhere: on the way up it finds another
+// folder than the one it came from.
+func TestARemovalThatIsMovedAwayDoesNotGoOnElsewhere(t *testing.T) {
+	dir := quick(t)
+	deep := dir + "/tree/a"
+	for range 60 {
+		deep += "/d"
+	}
+	must(t, os.MkdirAll(deep, 0o755))
+	must(t, os.Mkdir(dir+"/other", 0o755))
+	write(t, dir+"/other/precious", "x", 0o644)
+	mover := &moving{from: dir + "/tree/a/d", to: dir + "/other/d"}
+	err := newLayer(t, files.Config{Calls: mover}).Remove(context.Background(), dir+"/tree", true)
+	if err == nil || !strings.Contains(err.Error(), "moved") {
+		t.Errorf("%v", err)
+	}
+	wantContent(t, dir+"/other/precious", "x")
+}
+
+// moving moves a folder away when a removal is far below it.
+type moving struct {
+	posix.System
+	from, to string
+	opened   int
+}
+
+func (m *moving) Open(dir int, name string, flags int, mode uint32) (int, error) {
+	if name == "d" {
+		if m.opened++; m.opened == 55 {
+			if err := os.Rename(m.from, m.to); err != nil {
+				return -1, err
+			}
+		}
+	}
+	return m.System.Open(dir, name, flags, mode)
 }
