@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -55,11 +56,11 @@ codes, such as timeout.`,
 			if err != nil {
 				return err
 			}
-			_, record, err := a.chosen(f.device)
+			home, record, err := a.chosen(f.device)
 			if err != nil {
 				return err
 			}
-			return a.showActivity(c.Context(), record, f, filter)
+			return a.showActivity(c.Context(), home, record, f, filter)
 		},
 	}
 	flags := c.Flags()
@@ -112,7 +113,7 @@ func list[S ~string](names []S) string {
 	return b.String()
 }
 
-func (a *app) showActivity(ctx context.Context, record *enroll.Record, f activityFlags, filter activity.Filter) error {
+func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enroll.Record, f activityFlags, filter activity.Filter) error {
 	reader := activity.NewReader(record.Dir())
 	defer reader.Close()
 	show := a.printEntry
@@ -157,7 +158,7 @@ func (a *app) showActivity(ctx context.Context, record *enroll.Record, f activit
 		}
 		return nil
 	}
-	return a.followActivity(ctx, record, reader, filter, show)
+	return followActivity(ctx, home, record, reader, filter, show)
 }
 
 // servingSince is when the executor with this pid began to serve the device; zero
@@ -170,12 +171,15 @@ func servingSince(record *enroll.Record, pid int) time.Time {
 	return snapshot.Started
 }
 
-func (a *app) followActivity(ctx context.Context, record *enroll.Record, reader *activity.Reader, filter activity.Filter, show func(activity.Entry, int) error) error {
+// followActivity shows what comes until it is interrupted, or the device is
+// enrolled no longer.
+func followActivity(ctx context.Context, home *enroll.Home, record *enroll.Record, reader *activity.Reader, filter activity.Filter,
+	show func(activity.Entry, int) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		e, ok, err := reader.Next()
 		switch {
 		case err != nil:
@@ -191,10 +195,14 @@ func (a *app) followActivity(ctx context.Context, record *enroll.Record, reader 
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-tick.C:
+			var none *enroll.NoDeviceError
+			if _, err := home.Record(record.DeviceID); errors.As(err, &none) {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // printEntry writes one line for people, and under it what the owner asked to be

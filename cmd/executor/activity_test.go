@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +137,63 @@ func TestActivityFollows(t *testing.T) {
 		}
 	}
 	interrupt(t, cmd)
+}
+
+// The record is so small that the follower meets many rotations. It is never let
+// fall behind by as much as is kept.
+func TestActivityFollowsOverRotations(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	cmd := m.command("device", "activity", "--json", "-f")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := activity.New(activity.Config{Dir: m.record(id).Dir(), MaxFileBytes: 8 << 10, Now: m.now, Log: slog.New(slog.DiscardHandler)})
+	lines := json.NewDecoder(out)
+	const batches, batch = 8, 100 // of some 150 bytes each
+	for i := range batches * batch {
+		if i%batch == 0 {
+			for k := range batch {
+				at := instructions.Work{ID: fmt.Sprintf("ins_%d", i+k), Kind: wire.KindExists, Received: m.now()}
+				r.Ended(at, instructions.Report{Ended: m.now(), Outcome: wire.VoidOutcome{}})
+			}
+		}
+		var e activity.Entry
+		if err := lines.Decode(&e); err != nil || e.ID != fmt.Sprintf("ins_%d", i) {
+			t.Fatalf("line %d: %+v, %v", i, e, err)
+		}
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := filepath.Glob(filepath.Join(m.record(id).Dir(), "activity.*.jsonl")); err != nil || len(old) != 3 {
+		t.Errorf("put aside: %v, %v", old, err)
+	}
+	interrupt(t, cmd)
+}
+
+func TestAFollowerIsToldWhenTheDeviceIsUnenrolled(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	cmd := m.command("device", "activity", "-f")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll", "--yes"); s.code != 0 {
+		t.Fatalf("%+v", s)
+	}
+	late := time.AfterFunc(patienceInTests, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	late.Stop()
+	if code := cmd.ProcessState.ExitCode(); code != exitNoDevice || !strings.Contains(said.String(), "is enrolled on this machine") {
+		t.Errorf("exit code %d, %s", code, said.String())
+	}
 }
 
 // interrupt ends a command as Ctrl-C does, and wants it to end well.
