@@ -3,7 +3,7 @@ package simulation
 import "github.com/sema-agent/device-executor/wire"
 
 // bounds are the executor's promises of how much it holds back.
-type bounds struct{ lane, total int }
+type bounds struct{ lane, chunks, total int }
 
 // How much more than the outbox a command's output may take: what the two streams
 // gather, and the one chunk that a lane may always have.

@@ -87,10 +87,7 @@ func comeBack(t *testing.T, forgets bool) {
 	var asks []*Ask
 	for i := range size {
 		s.Seed = uint64(i + 1)
-		w := newDevice(t.Context(), s, func(j *judge) ground {
-			m := newMachine(s.Seed, j)
-			return &madeUp{m, newDisk(m)}
-		})
+		w := newDevice(t.Context(), s, newMadeUp(s.Seed))
 		w.join(c.server)
 		c.devices = append(c.devices, w)
 		c.byID[w.device] = w

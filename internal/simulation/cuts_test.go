@@ -64,10 +64,7 @@ func TestAStreamCutFiveHundredTimesIsExact(t *testing.T) {
 		s.Events = nil
 		s.Config.Heartbeat = 15 * time.Second
 		s.Config.LaneBytes, s.Config.LaneChunks, s.Config.TotalBytes = 0, 0, 0
-		w := newWorld(t.Context(), s, func(j *judge) ground {
-			m := newMachine(1, j)
-			return &madeUp{m, newDisk(m)}
-		})
+		w := newWorld(t.Context(), s, newMadeUp(1))
 		w.longest = time.Hour
 		bad = w.playWith(func() {
 			if err := floodAndCut(t.Context(), w, 500, func(n int64) { w.net.open().cutAfter(1, n) }); err != nil {

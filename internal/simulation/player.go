@@ -74,6 +74,7 @@ func playCommand(text string) int {
 			}
 		}
 	}
+	mu.Lock() // for good: if there are more words, they are the orphan's
 	if p.Orphan > 0 {
 		child := exec.Command(os.Args[0], "orphan", text, fmt.Sprint(said))
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -82,7 +83,6 @@ func playCommand(text string) int {
 			return 122
 		}
 	}
-	mu.Lock()
 	return p.Exit
 }
 

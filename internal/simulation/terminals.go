@@ -37,6 +37,9 @@ func (j *judge) result(f refserver.Frame, a *asked, raw []byte) {
 	}
 }
 
+// linger is how long what a command leaves behind may at least go on.
+const linger = 900 * time.Millisecond
+
 // untrue says what is wrong with an outcome, given what really happened and the
 // connection that it came on.
 func (j *judge) untrue(a *asked, o wire.Outcome, on int64) string {
@@ -49,6 +52,10 @@ func (j *judge) untrue(a *asked, o wire.Outcome, on int64) string {
 		}
 		if !closed(a.proc.exited) || int64(a.proc.ExitCode()) != o.ExitCode {
 			return fmt.Sprintf("the command's exit code is %d", a.proc.ExitCode())
+		}
+		undisturbed := a.cancels == 0 && leaving.IsZero() && (a.ask == nil || time.Since(a.sent) < a.ask.Timeout)
+		if rest := a.proc.program.Orphan; a.proc.Ended() > 0 && rest < linger && undisturbed {
+			return fmt.Sprintf("what it left behind needed %v more and was ended", rest)
 		}
 	case wire.CancelledOutcome:
 		switch {

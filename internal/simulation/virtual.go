@@ -13,11 +13,7 @@ import (
 func Virtual(t *testing.T, s Schedule) (r *Report) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t.Context(), s, func(j *judge) ground {
-			m := newMachine(s.Seed, j)
-			return &madeUp{m, newDisk(m)}
-		})
-		r = w.play()
+		r = newWorld(t.Context(), s, newMadeUp(s.Seed)).play()
 	})
 	return r
 }
@@ -26,6 +22,13 @@ func Virtual(t *testing.T, s Schedule) (r *Report) {
 type madeUp struct {
 	*machine
 	*disk
+}
+
+func newMadeUp(seed uint64) func(*judge) ground {
+	return func(j *judge) ground {
+		m := newMachine(seed, j)
+		return &madeUp{m, newDisk(m)}
+	}
 }
 
 func (g *madeUp) executor(c *executor.Config) {

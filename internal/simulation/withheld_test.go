@@ -5,17 +5,44 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
 
-// Eight commands print without end, and nobody acknowledges anything for a while.
+const floods = 8
+
+// withheld is the configuration of a server that many floods come to.
+var withheld = Config{Heartbeat: 503 * time.Millisecond, ReconnectGrace: time.Minute, Lease: 20 * time.Second, MaxInflight: floods + 2, FirstGeneration: 1}
+
 func TestAcksWithheldFromEightFloodsHoldNothingElseUp(t *testing.T) {
 	t.Parallel()
-	const floods = 8
-	w := onThisMachine(t, Config{Heartbeat: 503 * time.Millisecond, ReconnectGrace: time.Minute, Lease: 20 * time.Second, MaxInflight: floods + 2, FirstGeneration: 1})
+	w := onThisMachine(t, withheld)
+	withhold(t, w, sizeOfPatience*time.Second, func() {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if used := m.HeapInuse + m.StackInuse; used > 100<<20 {
+			t.Errorf("%d MiB in use by executor and server together", used>>20)
+		}
+	})
+}
+
+// In virtual time a second is one, and the floods together reach the bound over all.
+func TestAcksWithheldInVirtualTimeHoldNothingElseUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := withheld
+		c.TotalBytes = 2 << 20
+		w := newWorld(t.Context(), Schedule{Seed: 11, Config: c}, newMadeUp(11))
+		withhold(t, w, time.Second, w.judge.look)
+	})
+}
+
+// withhold has eight commands print without end, and nobody acknowledges anything for
+// a while. look is called when nothing moves any more.
+func withhold(t *testing.T, w *World, patience time.Duration, look func()) {
 	var mu sync.Mutex
 	delivered := make([]int64, floods)
 	snapshot := func() []int64 {
@@ -56,11 +83,7 @@ func TestAcksWithheldFromEightFloodsHoldNothingElseUp(t *testing.T) {
 			}
 			return time.Since(still) > 2*time.Second
 		})
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		if used := m.HeapInuse + m.StackInuse; used > 100<<20 {
-			t.Errorf("%d MiB in use by executor and server together", used>>20)
-		}
+		look()
 		beat := func() int64 {
 			if b := w.server.State(w.device).LastHeartbeat; b != nil {
 				return b.Seq
@@ -68,7 +91,7 @@ func TestAcksWithheldFromEightFloodsHoldNothingElseUp(t *testing.T) {
 			return -1
 		}
 		before := beat()
-		until(t, sizeOfPatience*time.Second, "a heartbeat within a second", func() bool { return beat() > before })
+		until(t, patience, "a heartbeat within a second", func() bool { return beat() > before })
 		quick := ask(Program{Seed: 99, Loop: true, Steps: []Step{{After: 10 * time.Millisecond, Stream: 1, Bytes: 5}}}, func(int) {})
 		until(t, 10*time.Second, "one more command prints", func() bool { return quick.Watermark() >= 0 })
 		for _, call := range []*refserver.Call{quick, calls[0]} {
@@ -76,7 +99,7 @@ func TestAcksWithheldFromEightFloodsHoldNothingElseUp(t *testing.T) {
 			w.judge.cancelled(call.ID())
 			call.Cancel()
 			how, err := call.Wait(t.Context())
-			if took := time.Since(began); err != nil || how.Outcome != wire.Outcome(wire.CancelledOutcome{State: wire.CancelKilled}) || took > time.Second*sizeOfPatience {
+			if took := time.Since(began); err != nil || how.Outcome != wire.Outcome(wire.CancelledOutcome{State: wire.CancelKilled}) || took > patience {
 				t.Errorf("a cancel was answered %+v, %v, after %v", how.Outcome, err, took)
 			}
 		}

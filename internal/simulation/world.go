@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/binary"
@@ -128,12 +129,10 @@ func seedBytes(seed uint64) (b [32]byte) {
 // newDevice is a world that has yet to join a server.
 func newDevice(ctx context.Context, s Schedule, newGround func(*judge) ground) *World {
 	c := s.Config
-	b := bounds{lane: c.LaneBytes, total: c.TotalBytes}
-	if b.lane == 0 {
-		b.lane = outbox.DefaultLaneBytes
-	}
-	if b.total == 0 {
-		b.total = outbox.DefaultTotalBytes
+	b := bounds{
+		lane:   cmp.Or(c.LaneBytes, outbox.DefaultLaneBytes),
+		chunks: cmp.Or(c.LaneChunks, outbox.DefaultLaneChunks),
+		total:  cmp.Or(c.TotalBytes, outbox.DefaultTotalBytes),
 	}
 	w := &World{s: s, judge: newJudge(b), net: newNetwork(s.Seed), begin: time.Now(), ctx: ctx,
 		change: func(*executor.Config) {}, longest: 5 * time.Minute}
