@@ -13,9 +13,9 @@ import (
 
 // Recover ends what an executor that was killed may have left running. Its
 // supervisors end their trees when it dies, so that this mostly finds nothing;
-// it waits for those that are still at it, ends what a stopped one holds, lets a
-// stopped keeper go on, and looks for the marker in case they were killed too. It is called before the
-// first Start.
+// it waits for those that are still at it and for their keepers, ends what a
+// stopped supervisor holds, lets a stopped keeper go on, and looks for the marker
+// in case they were killed too. It is called before the first Start.
 //
 // Nothing an entry says is believed unchecked. A number that now belongs to
 // another process, another boot, an entry that is torn or made up: none of
@@ -42,8 +42,10 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	for _, r := range entries {
 		alive.PIDs = append(alive.PIDs, endSupervised(ctx, r)...)
 	}
-	alive.PIDs = append(alive.PIDs, wakeKeepers(ctx)...)
+	alive.PIDs = append(alive.PIDs, awaitKeepers(ctx)...)
 	alive.PIDs = append(alive.PIDs, endMarked(ctx, entries)...)
+	slices.Sort(alive.PIDs)
+	alive.PIDs = slices.Compact(alive.PIDs)
 	if len(alive.PIDs) > 0 {
 		log.Warn("commands of the last run will not die", "pids", alive.PIDs)
 		return alive
@@ -95,11 +97,11 @@ func endSupervised(ctx context.Context, r Recorded) (alive []int) {
 	}
 }
 
-// wakeKeepers continues the keepers that a command stopped and whose executor is
-// no more, and waits until they have ended what a killed supervisor left to them,
-// and themselves. It returns what is alive when ctx ends. Whoever only looks like
-// a keeper is continued, and no more.
-func wakeKeepers(ctx context.Context) (alive []int) {
+// awaitKeepers waits until the keepers whose executor is no more have ended what is
+// below them: supervisors still at it, and what a killed one left. It continues
+// those that a command stopped. It returns what is alive when ctx ends. Whoever
+// only looks like a keeper is continued, or waited for, and no more.
+func awaitKeepers(ctx context.Context) (alive []int) {
 	woken := make(map[proc]bool)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		alive = nil
@@ -108,9 +110,10 @@ func wakeKeepers(ctx context.Context) (alive []int) {
 			if p.state == 'T' {
 				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
 			}
-			if woken[id] {
-				tree, _ := descendants(p.pid, nil)
-				alive = append(append(alive, pidsOf(tree)...), p.pid)
+			tree, _ := descendants(p.pid, nil)
+			alive = append(alive, pidsOf(tree)...)
+			if woken[id] { // it may not have looked yet
+				alive = append(alive, p.pid)
 			}
 		}
 		if len(alive) == 0 || wait(ctx, pause) != nil {

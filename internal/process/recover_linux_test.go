@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,36 @@ func TestRecoverEndsTheTreeOfAStoppedSupervisor(t *testing.T) {
 		t.Errorf("Recover: %v", err)
 	}
 	awaitNone(t, s, token)
+}
+
+// A supervisor that takes long to end its tree is ended by its keeper, to which the
+// tree falls: it is not over with the supervisor.
+func TestRecoverWaitsForAKeeperThatIsStillEndingATree(t *testing.T) {
+	t.Parallel()
+	x := torture{command: "(env -i setsid /bin/sleep %[1]s &)"}
+	_, token := x.spec(t)
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command("/bin/bash")
+	keeper.Args = []string{keeperName}
+	keeper.Env = []string{executorVariable + "=" + identity(proc{pid: 1 << 22, start: 1})}
+	keeper.Stdin = strings.NewReader("/bin/sleep " + token + " & /bin/sleep 1; kill -9 $!; wait")
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Wait() }()
+	none := Spec{InstructionID: "ins_of_nobody"}
+	x.awaitUp(t, none, token)
+	if err := Recover(context.Background(), []Recorded{{BootID: boot, PID: 1 << 22, StartTime: 1, InstructionID: none.InstructionID}}, nil); err != nil {
+		t.Errorf("Recover: %v", err)
+	}
+	if left := tokenHolders(none, token); len(left) > 0 {
+		t.Errorf("called over while %v are alive", left)
+	}
+	<-ended
 }
 
 func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
