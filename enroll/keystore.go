@@ -79,14 +79,15 @@ type KeyError struct {
 
 // Error implements error.
 func (e *KeyError) Error() string {
-	s := fmt.Sprintf("%s the private key: %s", e.Doing, e.what())
+	s := fmt.Sprintf("%s the private key: %s", e.Doing, e.Why())
 	if e.Err != nil {
 		s += fmt.Sprintf(" (%v)", e.Err)
 	}
 	return s
 }
 
-func (e *KeyError) what() string {
+// Why says in a clause what is wrong.
+func (e *KeyError) Why() string {
 	switch e.Trouble {
 	case KeyMissing:
 		if e.Store == StoreFile {
@@ -224,7 +225,7 @@ func (s Stores) place(ctx context.Context, want string, ref KeyRef, key handshak
 	if !errors.As(err, &trouble) || gaveUp(ctx) {
 		return "", "", err
 	}
-	return StoreFile, trouble.what(), put(s.File)
+	return StoreFile, trouble.Why(), put(s.File)
 }
 
 // saveVerified stores a key and reads it back, both within one deadline. What
@@ -259,7 +260,7 @@ type Moved struct {
 	From, To string // the same: it was there already
 	// Unsure is why nobody can tell whether the other store has a copy, too, as an
 	// interrupted move leaves one; nil: there is none.
-	Unsure error
+	Unsure *KeyError
 }
 
 // MoveKey moves a device's private key to the store named to: it stores it

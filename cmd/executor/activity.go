@@ -66,10 +66,10 @@ codes, such as timeout.`,
 	flags := c.Flags()
 	flags.StringVar(&f.device, "device", "", deviceFlagHelp)
 	flags.BoolVarP(&f.follow, "follow", "f", false, "go on showing what comes, until interrupted")
-	flags.StringVar(&f.since, "since", "", "leave out what is older: 90m, 2h, or a time like 2026-03-04T12:00:00Z")
-	flags.StringSliceVar(&f.kinds, "kind", nil, "only these kinds of instructions, such as exec,writeFile")
-	flags.StringSliceVar(&f.outcomes, "outcome", nil, "only what ended so: ok, failed, timeout, …")
-	flags.IntVarP(&f.limit, "limit", "n", 100, "of what there is, only the last so many; 0: all")
+	flags.StringVar(&f.since, "since", "", "leave out what is older than `TIME`: 90m, 2h, or 2026-03-04T12:00:00Z")
+	flags.StringSliceVar(&f.kinds, "kind", nil, "only these `KINDS` of instructions, such as exec,writeFile")
+	flags.StringSliceVar(&f.outcomes, "outcome", nil, "only these `OUTCOMES`, such as failed or ok,timeout")
+	flags.IntVarP(&f.limit, "limit", "n", 100, "of what there is, only the last `N`; 0: all")
 	flags.BoolVar(&f.json, "json", false, "print each line as JSON")
 	return c
 }

@@ -82,6 +82,7 @@ func newRoot(a *app) *cobra.Command {
 	device.AddCommand(deviceCommands(a)...)
 	root.AddCommand(device, newVersion(a), newMan())
 	root.AddCommand(newTopics()...)
+	a.completeFlags(root)
 	return root
 }
 
@@ -97,6 +98,7 @@ func strictly(root *cobra.Command) {
 			c.Args, c.RunE = noArgs, showHelp
 			for _, shell := range c.Commands() {
 				shell.Args = noArgs
+				shell.Long = foldAll(shell.Long, "", columns)
 			}
 		case "help":
 			show := c.Run

@@ -53,7 +53,7 @@ would stop work.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&device, "device", "", "examine only this device")
+	c.Flags().StringVar(&device, "device", "", "the `ID` of the only device to examine")
 	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return c
 }

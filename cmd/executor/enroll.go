@@ -55,12 +55,12 @@ finishes what was begun.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.server, "server", "", "address of the server (or SEMA_SERVER)")
-	flags.StringVar(&f.token, "token", "", "enrollment token; '-' reads a line of stdin (or SEMA_ENROLL_TOKEN)")
-	flags.StringVar(&f.workspace, "workspace", "", "folder that work happens in (default: the current one)")
-	flags.StringVar(&f.name, "name", "", "name of this device (default: the host's)")
-	flags.StringVar(&f.keyStore, "key-store", enroll.StoreAuto, "where the private key goes: auto, keychain or file")
-	flags.StringVar(&f.credentialFile, "credential-file", "", "file with your credential; '-' reads stdin (or SEMA_CREDENTIAL)")
+	flags.StringVar(&f.server, "server", "", "the address `URL` of the server (or SEMA_SERVER)")
+	flags.StringVar(&f.token, "token", "", "enrollment `TOKEN`; '-' reads a line of stdin (or SEMA_ENROLL_TOKEN)")
+	flags.StringVar(&f.workspace, "workspace", "", "the folder `DIR` that work happens in (default: the current one)")
+	flags.StringVar(&f.name, "name", "", "the `NAME` of this device (default: the host's)")
+	flags.StringVar(&f.keyStore, "key-store", enroll.StoreAuto, "the `STORE` of the private key: auto, keychain or file")
+	flags.StringVar(&f.credentialFile, "credential-file", "", "the `FILE` with your credential; '-' reads stdin (or SEMA_CREDENTIAL)")
 	flags.BoolVar(&f.allowInsecure, "allow-insecure", false, "take an http:// address that is not on this machine")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
 	return c

@@ -70,9 +70,9 @@ func (a *app) printMoved(deviceID string, m *enroll.Moved, asJSON bool) error {
 	words := fmt.Sprintf("The key of %s is in the %s now, and no longer in the %s.", deviceID, storeWords(m.To), storeWords(m.From))
 	switch {
 	case m.Unsure != nil:
-		result.Unsure = m.Unsure.Error()
+		result.Unsure = m.Unsure.Why()
 		words = fmt.Sprintf("The key of %s was in the %s already. Whether the keychain has a copy as well cannot be told: %s.",
-			deviceID, storeWords(m.To), m.Unsure)
+			deviceID, storeWords(m.To), m.Unsure.Why())
 	case m.From == m.To:
 		words = fmt.Sprintf("The key of %s was in the %s already, and is in no other store.", deviceID, storeWords(m.To))
 	}

@@ -94,7 +94,7 @@ executor elsewhere; 7 too old for the server; 9 the private key cannot be read;
 		},
 	}
 	f.declare(c.Flags())
-	c.Flags().StringVar(&f.logFile, service.LogFileFlag, "", "log to this file, which is kept to 10 MiB and one older file")
+	c.Flags().StringVar(&f.logFile, service.LogFileFlag, "", "log to this `FILE`, which is kept to 10 MiB and one older file")
 	// For a service manager's file, and read where the exit code is made: told.
 	c.Flags().Bool(service.ZeroWhenFinalFlag, false, "exit 0 where another start would be in vain")
 	_ = c.Flags().MarkHidden(service.ZeroWhenFinalFlag) // fails for flags that are not there
@@ -104,12 +104,12 @@ executor elsewhere; 7 too old for the server; 9 the private key cannot be read;
 // declare declares the flags of an executor; a service has them too.
 func (f *serveFlags) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&f.device, "device", "", deviceFlagHelp)
-	flags.StringVar(&f.logFormat, "log-format", defaultLogFormat, "text or json")
-	flags.StringVar(&f.logLevel, "log-level", defaultLogLevel, "debug, info, warn or error")
-	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "how long running work may take to finish when stopped")
-	flags.StringVar(&f.shell, "shell", "", "shell for commands (default: bash, else sh)")
-	flags.StringVar(&f.env, "env", string(loginenv.Auto), "environment of commands: inherit, login or auto")
-	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "keep file instructions inside this folder (repeatable)")
+	flags.StringVar(&f.logFormat, "log-format", defaultLogFormat, "the `FORMAT` of the log: text or json")
+	flags.StringVar(&f.logLevel, "log-level", defaultLogLevel, "the least `LEVEL` to log: debug, info, warn or error")
+	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "the `TIME` that running work has to finish when stopped")
+	flags.StringVar(&f.shell, "shell", "", "the `SHELL` for commands (default: bash, else sh)")
+	flags.StringVar(&f.env, "env", string(loginenv.Auto), "the `MODE` of commands' environment: inherit, login or auto")
+	flags.StringArrayVar(&f.allowRoots, "allow-root", nil, "keep file instructions inside the folder `DIR` (repeatable)")
 	flags.BoolVar(&f.logCommands, "log-commands", false, "write command text and paths into the activity record")
 }
 

@@ -63,7 +63,7 @@ another executor, too old for the server.`,
 	return c
 }
 
-const deviceFlagHelp = "the device, where more than one is enrolled"
+const deviceFlagHelp = "the `ID` of the device, where more than one is enrolled"
 
 // aboutService completes a command about the service of one device, which do
 // carries out. A device that is named needs no record: its service may be what

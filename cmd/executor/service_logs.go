@@ -27,7 +27,7 @@ print. Its lines are JSON if the service was installed with --log-format json.`,
 		},
 	}
 	flags := c.Flags()
-	flags.IntVarP(&query.Lines, "lines", "n", 100, "how many of the last lines")
+	flags.IntVarP(&query.Lines, "lines", "n", 100, "only the last `N` lines")
 	flags.BoolVarP(&query.Follow, "follow", "f", false, "go on with new lines until interrupted")
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)

@@ -18,6 +18,7 @@ import (
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/internal/status"
+	"github.com/sema-agent/device-executor/link"
 	"github.com/sema-agent/device-executor/service"
 )
 
@@ -185,7 +186,7 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 	}
 	x := s.Executor
 	now := a.now()
-	row("state", "%s (%s) for %s, pid %d", words(x.State.Phase), words(x.State.Cause), age(now, x.State.Since), x.PID)
+	row("state", "%s for %s, pid %d", phaseLine(x.State.Phase, x.State.Cause), age(now, x.State.Since), x.PID)
 	if !x.State.RetryAt.IsZero() {
 		row("", "next attempt in %s", max(x.State.RetryAt.Sub(now), 0).Round(time.Second))
 	}
@@ -206,10 +207,10 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 		}
 		row(name, "%s %s, %s out", w.Kind, doing, size(w.BytesOut))
 	}
-	row("outbox", "%d instructions, %s in %d chunks, %d results unacknowledged",
-		x.Outbox.Instructions, size(x.Outbox.Bytes), x.Outbox.Chunks, x.Outbox.Results)
-	row("so far", "%d connections, %d instructions (%d failed), %s in, %s out", x.Counters.Connections,
-		x.Counters.Instructions, x.Counters.Failed, size(x.Counters.BytesIn), size(x.Counters.BytesOut))
+	row("outbox", "%s, %s in %s, %s unacknowledged", plural(x.Outbox.Instructions, "instruction"),
+		size(x.Outbox.Bytes), plural(x.Outbox.Chunks, "chunk"), plural(x.Outbox.Results, "result"))
+	row("so far", "%s, %s (%d failed), %s in, %s out", plural(int(x.Counters.Connections), "connection"),
+		plural(int(x.Counters.Instructions), "instruction"), x.Counters.Failed, size(x.Counters.BytesIn), size(x.Counters.BytesOut))
 	for _, id := range x.Stuck {
 		row("stuck", "%s: the kernel does not let its processes die", id)
 	}
@@ -256,6 +257,15 @@ func (s *deviceStatus) renderStopped(t *table) {
 
 // words makes a name of the closed sets readable.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// phaseLine is a state of the connection in a line. How it came to be up is no
+// news.
+func phaseLine(phase, cause string) string {
+	if cause == "" || phase == string(link.Active) {
+		return words(phase)
+	}
+	return words(phase) + " (" + words(cause) + ")"
+}
 
 // age is how long ago something was, as coarse as a person needs it.
 func age(now, then time.Time) string {

@@ -45,7 +45,7 @@ func announce(n *service.Notifier, log *slog.Logger) func(link.State) {
 		}
 	}
 	return func(s link.State) {
-		say(n.Status(stateLine(s)))
+		say(n.Status(phaseLine(string(s.Phase), string(s.Cause))))
 		if !up {
 			up = true
 			say(n.Ready())
@@ -54,13 +54,4 @@ func announce(n *service.Notifier, log *slog.Logger) func(link.State) {
 			say(n.Stopping())
 		}
 	}
-}
-
-// stateLine is a state in a line.
-func stateLine(s link.State) string {
-	line := words(string(s.Phase))
-	if s.Cause != "" {
-		line += " (" + words(string(s.Cause)) + ")"
-	}
-	return line
 }

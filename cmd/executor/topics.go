@@ -33,12 +33,12 @@ without a terminal: what asks for a password fails at once. It is over when its
 shell is. What the shell left running gets a second to finish and is ended then,
 wherever it hid; 'sema device activity' counts it. The exit code is the shell's,
 also where a leftover could not be ended, as one that is stuck in the kernel:
-the log of 'serve' then names the instruction and the processes, and 'status'
-shows what is stuck. Only where the command itself was to be ended and lives on,
-its outcome is outcome_unknown, never killed or timeout.
+the log of 'serve' then names the instruction and the processes. Only where the
+command itself was to be ended and lives on, its outcome is outcome_unknown,
+never killed or timeout.
 
-On macOS a process can hide from that: one that left its session, its parent and
-its environment all three behind.
+On macOS a process can hide from that: one that left its process group, its
+parent and its environment all three behind.
 
 A file is written beside its place, checked, and put there in one step: what
 reads it meanwhile finds the old one or the new one. Where the system does not

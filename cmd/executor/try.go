@@ -50,7 +50,7 @@ itself is left behind.
 Exit codes: the command's; 130 when interrupted; 1 when an instruction failed
 or was never answered.`,
 		Example: "  sema device try -- 'go version && uname -s'\n" +
-			"  sema device try -v --put a.txt:/tmp/a.txt --get /tmp/a.txt --ls /tmp",
+			"  sema device try -v --put /etc/hosts:/tmp/copy --get /tmp/copy --ls /tmp",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && len(f.put)+len(f.get)+len(f.list) == 0 {
@@ -63,12 +63,12 @@ or was never answered.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.workspace, "workspace", "", "folder to work in (default: the current one)")
-	flags.DurationVar(&f.timeout, "timeout", time.Hour, "how long each instruction may take")
+	flags.StringVar(&f.workspace, "workspace", "", "the folder `DIR` to work in (default: the current one)")
+	flags.DurationVar(&f.timeout, "timeout", time.Hour, "the `TIME` that each instruction may take")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the frames going by: kinds, sizes and numbers, never content")
-	flags.StringArrayVar(&f.put, "put", nil, "`LOCAL:REMOTE`: write a file through the protocol (repeatable)")
-	flags.StringArrayVar(&f.get, "get", nil, "`REMOTE`: read a file through the protocol to stdout (repeatable)")
-	flags.StringArrayVar(&f.list, "ls", nil, "`DIR`: list a folder through the protocol (repeatable)")
+	flags.StringArrayVar(&f.put, "put", nil, "write the file LOCAL to REMOTE, as `LOCAL:REMOTE` (repeatable)")
+	flags.StringArrayVar(&f.get, "get", nil, "read the file `REMOTE` to stdout (repeatable)")
+	flags.StringArrayVar(&f.list, "ls", nil, "list the folder `DIR` (repeatable)")
 	return c
 }
 

@@ -22,7 +22,7 @@ func newUnenroll(a *app) *cobra.Command {
 
 The server is not told: it keeps the device, offline for good, until the
 account's owner revokes it there. Enrolling again makes a new device.`,
-		Example: "  sema device unenroll --device dev_01J8ZQ4T9X0000000000000000 --yes",
+		Example: "  sema device unenroll\n  sema device unenroll --yes --json",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			home, record, err := a.chosen(device)

@@ -71,10 +71,7 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 			f.What += "; the keychain of this session could hold it"
 			f.Run = remedy.For(r.DeviceID, "key", "move", "keychain")
 		case errors.As(err, &trouble):
-			short := *trouble
-			short.Err = nil
-			_, why, _ := strings.Cut(short.Error(), ": ")
-			f.What += "; " + why
+			f.What += "; " + trouble.Why()
 		}
 	}
 	return []Finding{f}
