@@ -115,18 +115,25 @@ func TestAnEmptyRecordIsNoError(t *testing.T) {
 	}
 }
 
-func TestActivityFollows(t *testing.T) {
-	m := newMachine(t)
-	id := m.enroll("")
+// following starts a follower of the only device's record, and returns what it
+// prints.
+func (m *machine) following() (*exec.Cmd, *json.Decoder) {
+	m.t.Helper()
 	cmd := m.command("device", "activity", "--json", "-f")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
-	lines := json.NewDecoder(out)
+	return cmd, json.NewDecoder(out)
+}
+
+func TestActivityFollows(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	cmd, lines := m.following()
 	for i, id2 := range []string{"ins_a", "ins_b"} {
 		m.keepsRecord(id, false, func(r *activity.Recorder) {
 			ran(r, id2, time.Now(), wire.KindExists, nil, wire.StatOutcome{})
@@ -144,16 +151,8 @@ func TestActivityFollows(t *testing.T) {
 func TestActivityFollowsOverRotations(t *testing.T) {
 	m := newMachine(t)
 	id := m.enroll("")
-	cmd := m.command("device", "activity", "--json", "-f")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, lines := m.following()
 	r := activity.New(activity.Config{Dir: m.record(id).Dir(), MaxFileBytes: 8 << 10, Now: m.now, Log: slog.New(slog.DiscardHandler)})
-	lines := json.NewDecoder(out)
 	const batches, batch = 8, 100 // of some 150 bytes each
 	for i := range batches * batch {
 		if i%batch == 0 {
