@@ -27,6 +27,9 @@ func TestBrokenOutboxesAreCaught(t *testing.T) {
 		"outbox: never send again",
 		"outbox: lose what was sent",
 		"outbox: skip a number",
+		"outbox: let a result go unacknowledged",
+		"outbox: let one chunk more go",
+		"outbox: forget what is listed",
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer fault.Set(name)()

@@ -27,7 +27,7 @@ func (o *Outbox) Resume(gen wire.Gen, pending []string, watermarks map[string]in
 	now := o.clock()
 	for _, l := range slices.Clone(o.order) {
 		l.queued, l.next, l.prev = false, nil, nil
-		if !listed[l.id] && !fault.On("outbox: forget the fence") {
+		if !listed[l.id] && !fault.On("outbox: forget the fence") || fault.On("outbox: forget what is listed") {
 			o.stats.Dropped++
 			o.remove(l, ErrDropped)
 			continue
