@@ -34,7 +34,7 @@ func TestInnerAdopted(t *testing.T) {
 	}
 	defer other.Release()
 	for _, keeperFirst := range []bool{true, false} {
-		x := torture{command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2}
+		x := hidden
 		s, token := x.spec(t)
 		cmd, err := c.Start(context.Background(), s)
 		if err != nil {

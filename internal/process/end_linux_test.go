@@ -144,7 +144,7 @@ func TestASupervisorWithoutItsKeeperGetsNoOtherCommand(t *testing.T) {
 func TestWhatAKilledSupervisorLeftEndsThoughTheKeeperIsTraced(t *testing.T) {
 	t.Parallel()
 	c := newControl(t)
-	x := torture{command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2}
+	x := hidden
 	s, token := x.spec(t)
 	cmd, err := c.Start(context.Background(), s)
 	if err != nil {

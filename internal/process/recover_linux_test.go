@@ -62,7 +62,7 @@ func TestRecoverEndsWhatNoHelperCouldEnd(t *testing.T) {
 
 func TestRecoverEndsTheTreeOfAStoppedSupervisor(t *testing.T) {
 	t.Parallel()
-	x := torture{command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2}
+	x := hidden
 	s, token := x.spec(t)
 	executor, r := startHost(t, s)
 	x.awaitUp(t, s, token)

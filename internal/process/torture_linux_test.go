@@ -30,6 +30,12 @@ type torture struct {
 	killsHelper   bool
 }
 
+// hides starts a sleeper that neither lineage nor marker leads to.
+const hides = "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); "
+
+// hidden is the one that only a sub-reaper finds.
+var hidden = torture{name: "double-fork-clean-env", command: hides + "sleep %[1]s", many: 2}
+
 var tortures = []torture{
 	{name: "sleep", command: "sleep %[1]s"},
 	{name: "pipeline", command: "sleep %[1]s | sleep %[1]s | cat", many: 2},
@@ -37,7 +43,7 @@ var tortures = []torture{
 	{name: "setsid", command: "setsid sleep %[1]s & wait"},
 	{name: "nohup", command: "nohup sleep %[1]s >/dev/null 2>&1 & wait"},
 	{name: "double-fork", command: "(setsid sh -c 'sleep %[1]s & exit' &); sleep %[1]s", many: 2},
-	{name: "double-fork-clean-env", command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep %[1]s", many: 2},
+	hidden,
 	{name: "left-behind", command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &)"},
 	{name: "daemon", command: "setsid sh -c 'exec <&- >&- 2>&-; cd /; trap \"\" TERM; sleep %[1]s & sleep %[1]s & exit 0' & wait", many: 2},
 	{name: "stopped-child", command: "sleep %[1]s & kill -STOP $!; wait"},
@@ -49,11 +55,11 @@ var tortures = []torture{
 	{name: "kills-supervisor", command: "sleep .2; kill -9 $PPID; sleep %[1]s", killsHelper: true},
 	{name: "stops-supervisor", command: "kill -STOP $PPID; sleep %[1]s"},
 	{name: "stops-keeper-and-supervisor",
-		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); " + stopsKeeper + "; kill -STOP $PPID; sleep %[1]s"},
+		command: hides + stopsKeeper + "; kill -STOP $PPID; sleep %[1]s"},
 	{name: "stops-keeper-and-kills-supervisor", killsHelper: true,
-		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep .2; " + stopsKeeper + "; kill -9 $PPID; sleep %[1]s"},
+		command: hides + "sleep .2; " + stopsKeeper + "; kill -9 $PPID; sleep %[1]s"},
 	{name: "kills-supervisor-and-hides", killsHelper: true,
-		command: "(env -i setsid /bin/sh -c '/bin/sleep %[1]s & exit' &); sleep .2; kill -9 $PPID; sleep %[1]s"},
+		command: hides + "sleep .2; kill -9 $PPID; sleep %[1]s"},
 }
 
 // stopsKeeper stops the supervisor's parent.
