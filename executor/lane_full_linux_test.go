@@ -28,7 +28,7 @@ func TestAFullDiskIsFreedByACommand(t *testing.T) {
 		}
 	})
 	h := newHost(t, refserver.Config{MaxInflight: 32, Takeover: refserver.TakeoverAny}, workspace)
-	x := child(t, h, dir, workspace).Process
+	x := child(t, h, dir, workspace)
 	activate(t, h.Server, h.device)
 
 	filler := filepath.Join(dir, "filler")
@@ -50,16 +50,13 @@ func TestAFullDiskIsFreedByACommand(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("a command runs that is not in the ledger: %v, %v", entries, err)
 	}
-	connections := h.State(h.device).Connections
-	if err := x.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = x.Wait()
-	child(t, h, dir, workspace)
-	err = h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.reactivated(t, func() {
+		if err := x.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = x.Wait()
+		child(t, h, dir, workspace)
+	})
 	v.gone(t, "next start")
 
 	// Commands above what was reserved for are refused, and told what to do.

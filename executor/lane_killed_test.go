@@ -67,7 +67,6 @@ func killInTheMiddle(t *testing.T, named bool) {
 		if kind == wire.KindWriteFileGuarded {
 			what.Args = wire.WriteArgs{Path: path, Expect: &wire.Expect{CanonicalPath: path}}
 		}
-		connections := h.State(h.device).Connections
 		began := time.Now()
 		s, err := h.start(what)
 		if err != nil {
@@ -80,18 +79,16 @@ func killInTheMiddle(t *testing.T, named bool) {
 		case <-moment.C:
 			struck++
 		}
-		if err := x.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = x.Wait()
-		if len(strangers(t, workspace, kinds)) > 0 {
-			littered++
-		}
-		x = start()
-		err = h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
-		if err != nil {
-			t.Fatal(err)
-		}
+		h.reactivated(t, func() {
+			if err := x.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = x.Wait()
+			if len(strangers(t, workspace, kinds)) > 0 {
+				littered++
+			}
+			x = start()
+		})
 		a, err := s.answer(t.Context())
 		if err != nil {
 			t.Fatal(err)

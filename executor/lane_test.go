@@ -148,6 +148,17 @@ func (a answer) wants(t testing.TB, what string, want any) {
 	}
 }
 
+// reactivated does something that ends the connection, and waits for the next.
+func (h *host) reactivated(t testing.TB, how func()) {
+	t.Helper()
+	connections := h.State(h.device).Connections
+	how()
+	err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // rounds is short, or what SEMA_TORTURE_ROUNDS says, as scripts/torture does.
 func rounds(t testing.TB, short int) int {
 	t.Helper()

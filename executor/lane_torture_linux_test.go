@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,16 @@ type torture struct {
 	many       int  // how many sleepers have to be up first
 	root       bool // needs root
 	ordinary   bool // not as root, whom ulimit -u does not bind
+	namespace  bool // needs a pid namespace, which not every container gives its root
+}
+
+var haveNamespaces = sync.OnceValue(func() bool {
+	return exec.Command("unshare", "--pid", "--fork", "--mount-proc", "true").Run() == nil
+})
+
+// fits reports whether it can be done here.
+func (x torture) fits() bool {
+	return !(x.root && os.Getuid() != 0 || x.ordinary && os.Getuid() == 0 || x.namespace && !haveNamespaces())
 }
 
 var tortures = []torture{
@@ -44,6 +55,9 @@ var tortures = []torture{
 	{name: "fork loop", many: 20, ordinary: true, text: "ulimit -u LIMIT; trap '' TERM; while :; do (sleep TOKEN &); done 2>/dev/null"},
 	{name: "fork loop of another user", many: 20, root: true,
 		text: "cd /; exec setpriv --reuid=UID --regid=UID --clear-groups bash -c 'ulimit -u 60; while :; do (sleep TOKEN &); done 2>/dev/null'"},
+	{name: "closed output", text: "exec >&- 2>&-; sleep TOKEN & exec sleep TOKEN", many: 2},
+	{name: "pid namespace", root: true, namespace: true, many: 2,
+		text: "unshare --pid --fork --mount-proc /bin/sh -c 'trap \"\" TERM; setsid sleep TOKEN & sleep TOKEN; :'"},
 	{name: "another user", root: true, text: "cd /; setpriv --reuid=UID --regid=UID --clear-groups setsid sleep TOKEN & wait"},
 }
 
@@ -131,7 +145,7 @@ func each(t *testing.T, h *host, timeout time.Duration, do func(v *victim)) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, x := range tortures {
-		if x.root && os.Getuid() != 0 || x.ordinary && os.Getuid() == 0 {
+		if !x.fits() {
 			continue
 		}
 		all.Go(func() {
@@ -203,87 +217,60 @@ func (v *victim) settled(t *testing.T, want any) {
 func TestNothingOutlivesItsInstruction(t *testing.T) {
 	again := rounds(t, 1)
 	c := refserver.Config{MaxInflight: len(tortures), Takeover: refserver.TakeoverAny}
-	newTarget := func(t *testing.T) (h *host, start func() *os.Process) {
-		dir, workspace := workspaceOf(t)
-		if err := os.Chmod(filepath.Dir(workspace), 0o711); err != nil {
-			t.Fatal(err)
-		}
-		h = newHost(t, c, workspace)
-		t.Cleanup(func() { h.blameless(t) })
-		return h, func() *os.Process { return child(t, h, dir, workspace).Process }
+	under := func(name string, round func(t *testing.T, h *host, restart func())) {
+		t.Run(name, func(t *testing.T) {
+			besides(t)
+			dir, workspace := workspaceOf(t)
+			if err := os.Chmod(filepath.Dir(workspace), 0o711); err != nil {
+				t.Fatal(err)
+			}
+			h := newHost(t, c, workspace)
+			t.Cleanup(func() { h.blameless(t) })
+			x := child(t, h, dir, workspace)
+			activate(t, h.Server, h.device)
+			for range again {
+				round(t, h, func() {
+					if err := x.Process.Kill(); err != nil {
+						t.Fatal(err)
+					}
+					_ = x.Wait()
+					x = child(t, h, dir, workspace)
+				})
+			}
+		})
 	}
-	t.Run("cancel", func(t *testing.T) {
-		besides(t)
-		h, start := newTarget(t)
-		start()
-		activate(t, h.Server, h.device)
-		for range again {
-			each(t, h, time.Hour, func(v *victim) {
-				v.Cancel()
-				v.settled(t, wire.CancelledOutcome{State: wire.CancelKilled})
-				if left := v.look(); len(left) > 0 {
-					t.Errorf("%s: called killed while %v are alive", v.name, left)
-				}
-			})
+	dead := func(t *testing.T, v *victim, what string) {
+		t.Helper()
+		if left := v.look(); len(left) > 0 {
+			t.Errorf("%s: %s, but %v are alive", v.name, what, left)
+		}
+	}
+	under("cancel", func(t *testing.T, h *host, _ func()) {
+		each(t, h, time.Hour, func(v *victim) {
+			v.Cancel()
+			v.settled(t, wire.CancelledOutcome{State: wire.CancelKilled})
+			dead(t, v, "called killed")
+		})
+	})
+	under("timeout", func(t *testing.T, h *host, _ func()) {
+		each(t, h, 8*time.Second, func(v *victim) {
+			v.settled(t, wire.CodeTimeout)
+			dead(t, v, "said timeout")
+		})
+	})
+	under("fence", func(t *testing.T, h *host, _ func()) {
+		victims := gather(t, h)
+		h.reactivated(t, h.Restart) // another replica, which knows of none of them
+		for _, v := range victims {
+			dead(t, v, "fenced")
 		}
 	})
-	t.Run("timeout", func(t *testing.T) {
-		besides(t)
-		h, start := newTarget(t)
-		start()
-		activate(t, h.Server, h.device)
-		for range again {
-			each(t, h, 8*time.Second, func(v *victim) {
-				v.settled(t, wire.CodeTimeout)
-				if left := v.look(); len(left) > 0 {
-					t.Errorf("%s: said timeout while %v are alive", v.name, left)
-				}
-			})
-		}
-	})
-	t.Run("fence", func(t *testing.T) {
-		besides(t)
-		h, start := newTarget(t)
-		start()
-		activate(t, h.Server, h.device)
-		for range again {
-			victims := gather(t, h)
-			connections := h.State(h.device).Connections
-			h.Restart() // another replica, which knows of none of them
-			err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range victims {
-				if left := v.look(); len(left) > 0 {
-					t.Errorf("%s: fenced, but %v are alive", v.name, left)
-				}
-			}
-		}
-	})
-	t.Run("kill -9", func(t *testing.T) {
-		besides(t)
-		h, start := newTarget(t)
-		x := start()
-		activate(t, h.Server, h.device)
-		for range again {
-			victims := gather(t, h)
-			connections := h.State(h.device).Connections
-			if err := x.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := x.Wait(); err != nil {
-				t.Fatal(err)
-			}
-			x = start()
-			err := h.WaitFor(t.Context(), h.device, func(s refserver.DeviceState) bool { return s.Active && s.Connections > connections })
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range victims {
-				v.gone(t, "next start")
-				v.settled(t, wire.CodeOutcomeUnknown)
-			}
+	under("kill -9", func(t *testing.T, h *host, restart func()) {
+		victims := gather(t, h)
+		h.reactivated(t, restart)
+		for _, v := range victims {
+			v.gone(t, "next start")
+			v.settled(t, wire.CodeOutcomeUnknown)
 		}
 	})
 }
