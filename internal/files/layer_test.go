@@ -225,6 +225,26 @@ func long(short, full int) int {
 	return short
 }
 
+// meanwhile does something over and over until it is stopped.
+func meanwhile(do func()) (stop func()) {
+	ended := make(chan struct{})
+	var adversary sync.WaitGroup
+	adversary.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				do()
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		adversary.Wait()
+	}
+}
+
 func inode(t testing.TB, path string) uint64 {
 	t.Helper()
 	st, err := posix.StatAt(posix.CWD, path)

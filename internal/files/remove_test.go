@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,23 +39,14 @@ func TestRemoveWhileASubfolderIsSwappedForALink(t *testing.T) {
 		write(t, fmt.Sprintf("%s/outside/sub/%d", dir, i), "x", 0o644)
 	}
 	must(t, os.Symlink(dir+"/outside", dir+"/swap"))
-	stop := make(chan struct{})
-	var adversary sync.WaitGroup
-	adversary.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			// Whichever of the two is in the tree, the other takes its place.
-			_ = os.Rename(dir+"/tree/sub", dir+"/aside")
-			_ = os.Rename(dir+"/swap", dir+"/tree/sub")
-			_ = os.Rename(dir+"/tree/sub", dir+"/swap")
-			_ = os.Rename(dir+"/aside", dir+"/tree/sub")
-			if _, err := os.Lstat(dir + "/swap"); err != nil {
-				_ = os.Symlink(dir+"/outside", dir+"/swap")
-			}
+	stop := meanwhile(func() {
+		// Whichever of the two is in the tree, the other takes its place.
+		_ = os.Rename(dir+"/tree/sub", dir+"/aside")
+		_ = os.Rename(dir+"/swap", dir+"/tree/sub")
+		_ = os.Rename(dir+"/tree/sub", dir+"/swap")
+		_ = os.Rename(dir+"/aside", dir+"/tree/sub")
+		if _, err := os.Lstat(dir + "/swap"); err != nil {
+			_ = os.Symlink(dir+"/outside", dir+"/swap")
 		}
 	})
 	for range long(150, 2000) {
@@ -67,8 +57,7 @@ func TestRemoveWhileASubfolderIsSwappedForALink(t *testing.T) {
 		// It may fail, for what comes and goes. It may not go outside.
 		_ = l.Remove(context.Background(), dir+"/tree", true)
 	}
-	close(stop)
-	adversary.Wait()
+	stop()
 	for i := range 50 {
 		wantContent(t, fmt.Sprintf("%s/outside/%d", dir, i), "x")
 		wantContent(t, fmt.Sprintf("%s/outside/sub/%d", dir, i), "x")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sema-agent/device-executor/internal/files"
@@ -104,20 +103,11 @@ func TestContainmentWhileAFolderIsSwappedForALink(t *testing.T) {
 	write(t, dir+"/in/sub/f", "open", 0o644)
 	must(t, os.Symlink(dir+"/out", dir+"/in/link"))
 	l := newLayer(t, files.Config{Roots: []string{dir + "/in"}})
-	stop := make(chan struct{})
-	var adversary sync.WaitGroup
-	adversary.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			_ = os.Rename(dir+"/in/sub", dir+"/in/aside")
-			_ = os.Rename(dir+"/in/link", dir+"/in/sub")
-			_ = os.Rename(dir+"/in/sub", dir+"/in/link")
-			_ = os.Rename(dir+"/in/aside", dir+"/in/sub")
-		}
+	stop := meanwhile(func() {
+		_ = os.Rename(dir+"/in/sub", dir+"/in/aside")
+		_ = os.Rename(dir+"/in/link", dir+"/in/sub")
+		_ = os.Rename(dir+"/in/sub", dir+"/in/link")
+		_ = os.Rename(dir+"/in/aside", dir+"/in/sub")
 	})
 	path := dir + "/in/sub/f"
 	for range long(400, 10_000) {
@@ -132,8 +122,7 @@ func TestContainmentWhileAFolderIsSwappedForALink(t *testing.T) {
 		_ = l.Remove(context.Background(), dir+"/in/sub/keep", true)
 		_ = l.Remove(context.Background(), dir+"/in/sub/new", true)
 	}
-	close(stop)
-	adversary.Wait()
+	stop()
 	wantContent(t, dir+"/out/f", "secret")
 	wantNames(t, dir+"/out", "f", "keep")
 }

@@ -34,14 +34,7 @@ func TestInnerAdopted(t *testing.T) {
 	}
 	defer other.Release()
 	for _, keeperFirst := range []bool{true, false} {
-		x := hidden
-		s, token := x.spec(t)
-		cmd, err := c.Start(context.Background(), s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cmd.Release()
-		x.awaitUp(t, s, token)
+		cmd, s, token := hidden.begin(t, c)
 		l := cmd.(*command).link
 		helpers := []int{l.pid, l.keeper.pid}
 		if keeperFirst {

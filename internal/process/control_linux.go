@@ -351,7 +351,9 @@ const scriptDescriptor = 2
 
 // newScript puts a command that is too large for an argument into memory that
 // has a descriptor. The shell reads it with `.` through the supervisor's /proc
-// entry: so it gets no descriptor of its own, no variable, and the same $0.
+// entry: so it gets no descriptor of its own, no variable, and the same $0. What
+// differs from -c is what a shell does in a sourced file: `return` outside of a
+// function ends the command, which -c refuses.
 func newScript(text string) (fd int, err error) {
 	const name = "command"
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)

@@ -144,14 +144,7 @@ func TestASupervisorWithoutItsKeeperGetsNoOtherCommand(t *testing.T) {
 func TestWhatAKilledSupervisorLeftEndsThoughTheKeeperIsTraced(t *testing.T) {
 	t.Parallel()
 	c := newControl(t)
-	x := hidden
-	s, token := x.spec(t)
-	cmd, err := c.Start(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Release()
-	x.awaitUp(t, s, token)
+	cmd, s, token := hidden.begin(t, c)
 	l := cmd.(*command).link
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()

@@ -115,14 +115,7 @@ func TestWhatTheKernelWillNotLetDieIsNamed(t *testing.T) {
 		eventually(t, 5*time.Second, "an empty freezer", func() bool { return os.Remove(freezer) == nil })
 	})
 	c := newControl(t)
-	x := torture{command: "sleep %[1]s & echo $! > " + freezer + "/tasks; wait"}
-	s, token := x.spec(t)
-	cmd, err := c.Start(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Release()
-	x.awaitUp(t, s, token)
+	cmd, _, _ := torture{command: "sleep %[1]s & echo $! > " + freezer + "/tasks; wait"}.begin(t, c)
 	var frozen int
 	eventually(t, 5*time.Second, "the sleeper in the freezer", func() bool {
 		b, err := os.ReadFile(freezer + "/tasks")

@@ -136,13 +136,7 @@ func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
 
 	// A command of an executor that is alive, ours.
 	c := newControl(t)
-	s, token := torture{command: "sleep %[1]s"}.spec(t)
-	cmd, err := c.Start(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Release()
-	torture{}.awaitUp(t, s, token)
+	cmd, s, _ := torture{command: "sleep %[1]s"}.begin(t, c)
 	live := cmd.(*command).recorded
 
 	boot, err := bootID()

@@ -87,6 +87,19 @@ func (x torture) spec(t *testing.T) (s Spec, token string) {
 	return s, token
 }
 
+// begin starts a torture and waits until it is up.
+func (x torture) begin(t *testing.T, c Control) (cmd Command, s Spec, token string) {
+	t.Helper()
+	s, token = x.spec(t)
+	cmd, err := c.Start(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cmd.Release)
+	x.awaitUp(t, s, token)
+	return cmd, s, token
+}
+
 func processesOfThisUser() (n int) {
 	pids, _ := allPIDs()
 	for _, pid := range pids {
