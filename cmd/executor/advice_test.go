@@ -57,6 +57,7 @@ func TestCommandsThatAreAdvisedCanBePastedWhereThereAreSeveralDevices(t *testing
 		{line: "status --device " + first, k: &keeper{state: installed}, says: "service start"},
 		{line: "status --device " + first, k: with(func(s *service.State) { s.Restarting = true }), says: "service logs"},
 		{line: "status --device " + first, k: with(func(s *service.State) { s.Running = true }), says: "service logs"},
+		{line: "status --device " + first, k: &keeper{state: installed, silent: &service.NoManagerError{Manager: "systemd", Why: "it sleeps"}}, says: "doctor"},
 		{line: "status --device " + gone, says: "enroll"},
 		{line: "serve --device " + gone, says: "enroll"},
 		{line: "serve --device " + chained, says: "key move file"},

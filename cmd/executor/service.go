@@ -94,16 +94,15 @@ func (a *app) aboutService(c *cobra.Command, do func(ctx context.Context, m serv
 const serviceLookLimit = 3 * time.Second
 
 // serviceBeside is what the service manager knows of a device, for commands that
-// are about something else: where it cannot be asked, there is no service.
-func (a *app) serviceBeside(ctx context.Context, deviceID string) service.State {
+// are about something else. Beside an error there is what the file alone tells.
+func (a *app) serviceBeside(ctx context.Context, deviceID string) (service.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, serviceLookLimit)
 	defer cancel()
 	manager, err := a.manager()
 	if err != nil {
-		return service.State{}
+		return service.State{}, err
 	}
-	state, _ := manager.State(ctx, deviceID) // beside an error there is what the file alone tells
-	return state
+	return manager.State(ctx, deviceID)
 }
 
 // serviceDevice is what the commands that change a service say of it in JSON.

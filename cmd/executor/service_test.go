@@ -22,12 +22,13 @@ import (
 
 // keeper is a service manager that only writes down what it is asked.
 type keeper struct {
-	file  string // of the service; "" for a short one
-	state service.State
-	err   error
-	did   []string
-	spec  service.Spec
-	force bool
+	file   string // of the service; "" for a short one
+	state  service.State
+	err    error
+	silent error // of State
+	did    []string
+	spec   service.Spec
+	force  bool
 }
 
 func (k *keeper) Install(_ context.Context, s service.Spec, force bool) (*service.Installed, error) {
@@ -50,7 +51,7 @@ func (k *keeper) Stop(_ context.Context, id string) error {
 	return k.err
 }
 
-func (k *keeper) State(context.Context, string) (service.State, error) { return k.state, nil }
+func (k *keeper) State(context.Context, string) (service.State, error) { return k.state, k.silent }
 
 func (k *keeper) Logs(_ context.Context, id string, q service.LogQuery, out io.Writer) error {
 	k.did = append(k.did, "logs "+id)

@@ -85,8 +85,12 @@ func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 		named: a.named(r.DeviceID), enroll: r.Server.EnrollCommand()}
 	s.Running, s.PID = holder(r.Dir())
 	if !s.Running {
-		if state := a.serviceBeside(ctx, r.DeviceID); state.Installed {
+		state, err := a.serviceBeside(ctx, r.DeviceID)
+		if state.Installed {
 			s.Service = &state
+			if err != nil {
+				s.Problem = err.Error()
+			}
 		}
 		return s
 	}
@@ -236,6 +240,10 @@ func (s *deviceStatus) renderStopped(t *table) {
 		t.row("state", "not running")
 		advise("Start it", "serve")
 		advise("Or in the background, from now on", "service", "install")
+	case s.Problem != "":
+		t.row("state", "not running, and what its service does is not known:")
+		t.row("", "%s", s.Problem)
+		advise("See what is wrong", "doctor")
 	case s.Service.Restarting:
 		t.row("state", "not running; its service starts it again by itself in a moment")
 		if s.Service.LastExit != nil {

@@ -31,7 +31,7 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 			}
 			if running, pid := holder(record.Dir()); running {
 				how := fmt.Sprintf("End that process first (kill %d), then unenroll", pid)
-				if a.serviceBeside(c.Context(), record.DeviceID).Running {
+				if state, _ := a.serviceBeside(c.Context(), record.DeviceID); state.Running {
 					how = remedy.Step("Stop its service first, then unenroll", remedy.For(a.named(record.DeviceID), "service", "stop"))
 				}
 				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\n%s", record.DeviceID, pid, how))
@@ -44,10 +44,10 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 			if err := home.Unenroll(c.Context(), record, a.stores()); err != nil {
 				return err
 			}
-			left := a.serviceBeside(c.Context(), record.DeviceID).Installed
-			err = a.done(*asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left},
+			left, _ := a.serviceBeside(c.Context(), record.DeviceID) // the device is gone in any case
+			err = a.done(*asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left.Installed},
 				"%s is no longer enrolled on this machine.", record.DeviceID)
-			if left {
+			if left.Installed {
 				fmt.Fprintln(a.stderr, foldAll(remedy.Step("Its background service is still installed. Remove it",
 					remedy.For(record.DeviceID, "service", "uninstall")), "", columns))
 			}
