@@ -41,6 +41,14 @@ func r14Heartbeat(c *Case) {
 	}
 	last := beats[len(beats)-1]
 	c.expect(len(last.beat.Inflight) == 0, "finished work is still listed: %v", last.beat.Inflight)
+	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeResultAck)})
+	done := c.ask(run("true"))
+	c.exited(done.settled(), 0)
+	from := len(c.trace.messages(fromDevice(wire.TypeHeartbeat)))
+	c.rest(2 * interval)
+	for _, m := range c.trace.messages(fromDevice(wire.TypeHeartbeat))[from:] {
+		c.expect(!slices.Contains(m.beat.Inflight, done.ID()), "work that is done and not yet acknowledged is still listed")
+	}
 	c.expect(c.state().Connections == 1, "the quiet connection was lost")
 }
 

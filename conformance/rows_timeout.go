@@ -67,7 +67,7 @@ func r12Disconnected(c *Case) {
 }
 
 func r12Content(c *Case) {
-	c.begin(refserver.Config{})
+	c.begin(refserver.Config{ExecutionGrace: patience})
 	c.holdCommit()
 	path := c.write(c.path("in", "target"), "as it was")
 	d := put(wire.KindWriteFile, path, noise(5000, 3))
@@ -80,14 +80,16 @@ func r12Content(c *Case) {
 }
 
 func r12Stuck(c *Case) {
-	c.begin(refserver.Config{})
+	c.begin(refserver.Config{ExecutionGrace: patience})
 	fifo := c.path("fifo")
 	c.must(syscall.Mkfifo(fifo, 0o600))
 	for _, kind := range []wire.Kind{wire.KindReadTextFile, wire.KindReadBinaryFile} {
 		d := on(kind, fifo) // nobody will ever write into it
 		d.TimeoutMs = 1500
 		how := c.do(d)
-		c.expect(how.By == refserver.ByResult && how.took < 12*time.Second, "%s: %s after %v", kind, tell(how), how.took)
+		if how.By != refserver.ByResult || how.took > 12*time.Second {
+			c.stop("%s: %s after %v", kind, tell(how), how.took)
+		}
 	}
 	c.exited(c.do(run("exit 6")), 6)
 }
