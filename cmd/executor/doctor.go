@@ -54,7 +54,7 @@ would stop work.`,
 		},
 	}
 	c.Flags().StringVar(&device, "device", "", "the `ID` of the only device to examine")
-	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
 

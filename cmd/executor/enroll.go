@@ -62,7 +62,7 @@ finishes what was begun.`,
 	flags.StringVar(&f.keyStore, "key-store", enroll.StoreAuto, "the `STORE` of the private key: auto, keychain or file")
 	flags.StringVar(&f.credentialFile, "credential-file", "", "the `FILE` with your credential; '-' reads stdin (or SEMA_CREDENTIAL)")
 	flags.BoolVar(&f.allowInsecure, "allow-insecure", false, "take an http:// address that is not on this machine")
-	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
+	jsonFlag(c, &f.json)
 	return c
 }
 

@@ -37,11 +37,11 @@ func aboutPath(refused *fs.PathError) string {
 	there := remedy.Quote(nearest(refused.Path))
 	switch {
 	case errors.Is(refused, fs.ErrPermission):
-		return remedy.Step("Name another place, or give yourself the right to this one. Whose it is", "ls -ld "+there)
+		return remedy.Step("Name another place, or give yourself the right to this one. See whose it is", "ls -ld "+there)
 	case errors.Is(refused, fs.ErrNotExist):
 		return "Name one that is there, or make it first."
 	case errors.Is(refused, syscall.ENOSPC), errors.Is(refused, syscall.EDQUOT):
-		return remedy.Step("Make room there. What there is", "df -h "+there)
+		return remedy.Step("Make room there. See what there is", "df -h "+there)
 	case errors.Is(refused, syscall.EISDIR):
 		return "It is a folder: name a file."
 	case errors.Is(refused, syscall.ENOTDIR):
@@ -49,7 +49,7 @@ func aboutPath(refused *fs.PathError) string {
 	case errors.Is(refused, syscall.EROFS):
 		return "Nothing can be written on that file system: name another place."
 	}
-	return remedy.Step("Mend what the system names. What is there", "ls -ld "+there)
+	return remedy.Step("Mend what the system names. See what is there", "ls -ld "+there)
 }
 
 // nearest is path itself, or the nearest folder above it that is there.

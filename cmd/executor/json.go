@@ -8,8 +8,8 @@ import (
 )
 
 // jsonFlag gives a command the flag that has it answer programs.
-func jsonFlag(c *cobra.Command) *bool {
-	return c.Flags().Bool("json", false, "print as JSON")
+func jsonFlag(c *cobra.Command, asJSON *bool) {
+	c.Flags().BoolVar(asJSON, "json", false, "print as JSON")
 }
 
 // done tells what a command did: programs as JSON on stdout, people in a line.

@@ -23,7 +23,7 @@ func newKey(a *app) *cobra.Command {
 
 func newKeyMove(a *app) *cobra.Command {
 	var device string
-	var asJSON *bool
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "move keychain|file",
 		Short: "Move the private key to another store, never through the terminal",
@@ -48,11 +48,11 @@ executor goes on undisturbed.`,
 			if err != nil {
 				return err
 			}
-			return a.printMoved(record.DeviceID, done, *asJSON)
+			return a.printMoved(record.DeviceID, done, asJSON)
 		},
 	}
 	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
-	asJSON = jsonFlag(c)
+	jsonFlag(c, &asJSON)
 	return c
 }
 

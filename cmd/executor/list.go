@@ -49,7 +49,7 @@ func newList(a *app) *cobra.Command {
 			return a.printDevices(home, devices)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
 

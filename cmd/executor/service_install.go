@@ -61,7 +61,7 @@ hold a password.`,
 	flags := c.Flags()
 	f.serve.declare(flags)
 	flags.BoolVar(&f.force, "force", false, "replace a service file that was edited")
-	flags.BoolVar(&f.json, "json", false, "print as JSON")
+	jsonFlag(c, &f.json)
 	return c
 }
 
@@ -203,7 +203,8 @@ func newServiceUninstall(a *app) *cobra.Command {
 remove what 'install' wrote. The device stays enrolled.`,
 		Example: "  sema device service uninstall",
 	}
-	asJSON := jsonFlag(c)
+	var asJSON bool
+	jsonFlag(c, &asJSON)
 	force := c.Flags().Bool("force", false, "remove a service file that was edited, too")
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		waiting := newProgress(a, "Waiting for running commands to finish")
@@ -213,6 +214,6 @@ remove what 'install' wrote. The device stays enrolled.`,
 			return err
 		}
 		a.note(done.Notes...)
-		return a.done(*asJSON, removedService{id, done.File}, "Removed the service of %s:\n%s", id, done.File)
+		return a.done(asJSON, removedService{id, done.File}, "Removed the service of %s:\n%s", id, done.File)
 	})
 }

@@ -17,7 +17,8 @@ device and looks for its server. Exit code: the executor's own, if it ended for
 a reason that is final.`,
 		Example: "  sema device service start",
 	}
-	asJSON := jsonFlag(c)
+	var asJSON bool
+	jsonFlag(c, &asJSON)
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		if err := a.startable(ctx, m, id); err != nil {
 			return err
@@ -28,7 +29,7 @@ a reason that is final.`,
 		if err != nil {
 			return err
 		}
-		return a.done(*asJSON, serviceDevice{id, true}, "The service of %s is running.", id)
+		return a.done(asJSON, serviceDevice{id, true}, "The service of %s is running.", id)
 	})
 }
 
@@ -41,7 +42,8 @@ to finish. The service starts again by 'start', and by itself with the machine
 or your next login; to prevent that, uninstall it.`,
 		Example: "  sema device service stop",
 	}
-	asJSON := jsonFlag(c)
+	var asJSON bool
+	jsonFlag(c, &asJSON)
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		waiting := newProgress(a, "Waiting for running commands to finish")
 		err := m.Stop(ctx, id)
@@ -49,6 +51,6 @@ or your next login; to prevent that, uninstall it.`,
 		if err != nil {
 			return err
 		}
-		return a.done(*asJSON, serviceDevice{id, false}, "The service of %s is stopped.", id)
+		return a.done(asJSON, serviceDevice{id, false}, "The service of %s is stopped.", id)
 	})
 }

@@ -26,13 +26,14 @@ starts by itself, runs, and how it ended. What the executor itself is doing:
 sema device status.`,
 		Example: "  sema device service status --json",
 	}
-	asJSON := jsonFlag(c)
+	var asJSON bool
+	jsonFlag(c, &asJSON)
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		state, err := m.State(ctx, id)
 		if err != nil {
 			return err
 		}
-		if *asJSON {
+		if asJSON {
 			return json.NewEncoder(a.stdout).Encode(serviceStatus{id, state})
 		}
 		_, err = a.stdout.Write(renderService(id, a.named(id), state))

@@ -14,7 +14,7 @@ import (
 func newUnenroll(a *app) *cobra.Command {
 	var device string
 	var yes bool
-	var asJSON *bool
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "unenroll",
 		Short: "Delete this machine's key and record of a device",
@@ -45,7 +45,7 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 				return err
 			}
 			left, _ := a.serviceBeside(c.Context(), record.DeviceID) // the device is gone in any case
-			err = a.done(*asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left.Installed},
+			err = a.done(asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left.Installed},
 				"%s is no longer enrolled on this machine.", record.DeviceID)
 			if left.Installed {
 				fmt.Fprintln(a.stderr, foldAll(remedy.Step("Its background service is still installed. Remove it",
@@ -56,7 +56,7 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 	}
 	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	asJSON = jsonFlag(c)
+	jsonFlag(c, &asJSON)
 	return c
 }
 

@@ -66,6 +66,6 @@ func newVersion(a *app) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	jsonFlag(c, &asJSON)
 	return c
 }
