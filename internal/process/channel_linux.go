@@ -26,7 +26,7 @@ const (
 	msgRefused byte = 'r' // stage, errno
 	msgEnding  byte = 'a' // the order to end arrived
 	msgExited  byte = 'x' // exit code of the shell
-	msgGone    byte = 'g' // processes ended after the shell; nothing is alive
+	msgGone    byte = 'g' // processes ended after the shell, 1 if the command changed its supervisor; nothing is alive
 
 	// executor → keeper
 	msgSpawn byte = 'n' // descriptor: the supervisor's end of its channel

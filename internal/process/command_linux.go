@@ -150,7 +150,7 @@ func (l *link) settled() bool {
 // follow hears the supervisor out.
 func (c *command) follow() {
 	l := c.link
-	acknowledged, exited, gone := false, false, false
+	acknowledged, exited, gone, spoilt := false, false, false, false
 	for !gone {
 		kind, payload, fds, err := l.ch.get()
 		if err != nil {
@@ -171,12 +171,16 @@ func (c *command) follow() {
 			}
 		case msgGone:
 			c.ended = int(number(&payload))
+			spoilt = number(&payload) != 0
 			gone = true
 		}
 	}
-	if gone {
+	switch {
+	case spoilt:
+		l.ch.close() // it ends with its channel
+	case gone:
 		c.control.shelve(l) // from here on the channel is the next command's
-	} else {
+	default:
 		l.ch.close()
 		c.control.log.Warn("a command's supervisor was killed; ending what it left",
 			"instruction", c.recorded.InstructionID, "pid", l.pid)
@@ -266,6 +270,8 @@ func (c *command) End(ctx context.Context, grace time.Duration) error {
 	_ = c.link.ch.put(msgEnd, numbers(int64(c.serial), int64(grace)))
 	answer := time.NewTimer(answerPatience)
 	defer answer.Stop()
+	late := time.NewTimer(grace + answerPatience)
+	defer late.Stop()
 	limit := time.NewTimer(grace + closeQuarters)
 	defer limit.Stop()
 	acknowledged := c.acknowledged
@@ -280,6 +286,9 @@ func (c *command) End(ctx context.Context, grace time.Duration) error {
 			acknowledged = nil
 		case <-answer.C:
 			c.link.keeper.kill(c.link.pid)
+		case <-late.C:
+			c.strike()
+			late.Reset(100 * time.Millisecond)
 		case <-limit.C:
 			return c.survivors()
 		case <-ctx.Done():
@@ -290,7 +299,8 @@ func (c *command) End(ctx context.Context, grace time.Duration) error {
 
 // survivors names what is alive, or finds that nothing is.
 func (c *command) survivors() error {
-	e := &SurvivorsError{PIDs: pidsOf(c.alive())}
+	found, _ := c.alive()
+	e := &SurvivorsError{PIDs: pidsOf(found)}
 	if len(e.PIDs) == 0 {
 		patience := time.NewTimer(100 * time.Millisecond)
 		defer patience.Stop()
@@ -303,18 +313,28 @@ func (c *command) survivors() error {
 	return e
 }
 
-func (c *command) alive() []proc {
+// alive lists what is alive of the command, and what it descends from.
+func (c *command) alive() (found []proc, root int) {
 	l := c.link
 	if sameAndAlive(l.identity()) {
-		found, _ := descendants(l.pid, nil)
-		return found
+		found, _ = descendants(l.pid, nil)
+		return found, l.pid
 	}
 	select {
 	case <-l.keeper.gone:
-		return c.control.adopted()
+		return c.control.adopted(), os.Getpid()
 	default:
-		found, _ := descendants(l.keeper.pid, l.keeper.supervises)
-		return found
+		found, _ = descendants(l.keeper.pid, l.keeper.supervises)
+		return found, l.keeper.pid
+	}
+}
+
+// strike sends KILL in the place of a supervisor that does not get to it: a command
+// can take its right to open files, as it can stop or trace it.
+func (c *command) strike() {
+	found, root := c.alive()
+	for _, p := range found {
+		_ = signalIf(p, func(p proc) bool { return descends(p, root) }, unix.SIGKILL)
 	}
 }
 
@@ -326,7 +346,8 @@ func (c *command) Leftovers() int {
 	default:
 	}
 	n := 0
-	for _, p := range c.alive() {
+	found, _ := c.alive()
+	for _, p := range found {
 		if p.pid != c.shell {
 			n++
 		}

@@ -230,3 +230,45 @@ func TestNothingStaysBehindACommand(t *testing.T) {
 		t.Error("the shell is still there after Close")
 	}
 }
+
+// A command may hobble its supervisor, which then cannot look for what to end.
+func TestASupervisorThatMayOpenNoFileIsHelped(t *testing.T) {
+	t.Parallel()
+	c := newControl(t)
+	x := hidden
+	x.command = "prlimit --pid $PPID --nofile=3:3 || exit 9; " + x.command
+	cmd, s, token := x.begin(t, c)
+	if err := cmd.End(context.Background(), 0); err != nil {
+		t.Errorf("End: %v", err)
+	}
+	if left := tokenHolders(s, token); len(left) > 0 {
+		t.Errorf("called dead while %v are alive", left)
+	}
+}
+
+func TestWhatACommandDoesToItsSupervisorIsNotForTheNext(t *testing.T) {
+	t.Parallel()
+	const look = "ulimit -c; ulimit -n; nice; cat /proc/self/oom_score_adj"
+	for _, change := range []string{
+		"prlimit --pid $PPID --core=51200:51200", "renice -n 7 -p $PPID", "prlimit --pid $PPID --nofile=99:99",
+		"echo 777 > /proc/$PPID/oom_score_adj", "prlimit --pid $PPID --nofile=3:3",
+	} {
+		c := newControl(t)
+		before, _, _ := run(t, c, spec(look))
+		cmd, err := c.Start(context.Background(), spec(change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, 10*time.Second, "the command's end", cmd.Gone())
+		if cmd.ExitCode() != 0 {
+			t.Errorf("%s: exit code %d", change, cmd.ExitCode())
+		}
+		cmd.Release()
+		for range maxIdle {
+			if after, _, _ := run(t, c, spec(look)); after != before {
+				t.Errorf("after %s: %q, before it %q", change, after, before)
+				break
+			}
+		}
+	}
+}

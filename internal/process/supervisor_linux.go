@@ -23,9 +23,11 @@ type supervisor struct {
 	ch     *channel
 	inbox  <-chan message // nil when the executor is gone
 	serial uint64
-	shell  int
-	script int // descriptor of a large command, -1 if there is none
-	exited bool
+
+	standing standing // what it was started with
+	shell    int
+	script   int // descriptor of a large command, -1 if there is none
+	exited   bool
 
 	killing time.Time // zero: not yet; in the future: TERM was sent, grace runs
 	began   time.Time // of killing
@@ -59,13 +61,14 @@ func supervise(ch *channel) {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	inbox := listen(ch)
+	own := standingNow()
 	_ = ch.put(msgReady, nil)
 	for m := range inbox {
 		if m.kind != msgStart {
 			closeAll(m.fds)
 			continue // an order for a command that is over
 		}
-		s := &supervisor{ch: ch, inbox: inbox, script: -1, ended: make(map[proc]struct{})}
+		s := &supervisor{ch: ch, inbox: inbox, standing: own, script: -1, ended: make(map[proc]struct{})}
 		if s.start(m) {
 			s.attend(children)
 		}
@@ -97,7 +100,11 @@ func (s *supervisor) attend(children <-chan os.Signal) {
 	if s.script >= 0 {
 		unix.Close(s.script)
 	}
-	s.tell(msgGone, int64(len(s.ended)))
+	changed := int64(0)
+	if standingNow() != s.standing {
+		changed = 1
+	}
+	s.tell(msgGone, int64(len(s.ended)), changed)
 }
 
 func (s *supervisor) obey(m message) {
