@@ -40,10 +40,7 @@ func TestAHalfOpenConnectionIsNoticedByPings(t *testing.T) {
 					}
 					w.active()
 				}
-				w.work.done(call.ID())
-				if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-					t.Errorf("settled %+v", s)
-				}
+				w.succeeds(call)
 				if len(w.work.ended) > 0 {
 					t.Error("the command was ended")
 				}
@@ -78,10 +75,7 @@ func TestAWriteThatStallsCostsTheConnectionAfterTwentySeconds(t *testing.T) {
 			t.Fatalf("back-offs %+v", rests)
 		}
 		w.active()
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		w.innocent()
 	})
 }
@@ -101,10 +95,7 @@ func TestAHalfOpenConnectionIsNoticedUnderAFlood(t *testing.T) {
 			t.Fatalf("connections tried %+v, the last one after %v", dials, redial)
 		}
 		w.active()
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		w.innocent()
 	})
 }
@@ -125,8 +116,7 @@ func TestASlowPeerIsNotAskedForPongsDuringAWrite(t *testing.T) {
 		if n := len(w.entries(link.BackingOff)); n != 0 {
 			t.Errorf("the connection was dropped: %v", causes(w.entries(link.BackingOff)))
 		}
-		w.work.done(call.ID())
-		w.settled(call)
+		w.succeeds(call)
 		w.innocent()
 	})
 }

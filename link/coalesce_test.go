@@ -45,6 +45,32 @@ func (t *tape) Write(p []byte) (int, error) {
 
 func (t *tape) all() []byte { return bytes.Join(t.writes, nil) }
 
+// inAWrite is in the middle of writing a frame to a peer that is slow to take it.
+func inAWrite() (w *tape, c *coalescer, released <-chan error) {
+	w = newTape()
+	w.gate = make(chan struct{})
+	c = newCoalescer(w, clock())
+	done := make(chan error, 1)
+	c.hold()
+	_, _ = c.Write([]byte("frame"))
+	go func() { done <- c.release() }()
+	synctest.Wait()
+	return w, c, done
+}
+
+// begin opens a bracket and writes a frame as the library does.
+func begin(t *testing.T, c *coalescer, frame []byte) {
+	t.Helper()
+	c.hold()
+	for len(frame) > 0 {
+		n := min(len(frame), 4096)
+		if _, err := c.Write(frame[:n]); err != nil {
+			t.Fatal(err)
+		}
+		frame = frame[n:]
+	}
+}
+
 func clock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
@@ -55,14 +81,7 @@ func TestWhatIsWrittenInABracketLeavesAtItsEndInOneWrite(t *testing.T) {
 		w := newTape()
 		c := newCoalescer(w, clock())
 		want := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
-		c.hold()
-		for rest := want; len(rest) > 0; {
-			n := min(len(rest), 4096)
-			if _, err := c.Write(rest[:n]); err != nil {
-				t.Fatal(err)
-			}
-			rest = rest[n:]
-		}
+		begin(t, c, want)
 		if len(w.writes) != 0 {
 			t.Errorf("%d bytes: %d writes before the end of the bracket", size, len(w.writes))
 		}
@@ -80,14 +99,7 @@ func TestALargeFrameLeavesInPiecesThatAreNotSmall(t *testing.T) {
 	c := newCoalescer(w, clock())
 	want := make([]byte, 3*gatherBytes+17)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(want)
-	c.hold()
-	for rest := want; len(rest) > 0; {
-		n := min(len(rest), 4096)
-		if _, err := c.Write(rest[:n]); err != nil {
-			t.Fatal(err)
-		}
-		rest = rest[n:]
-	}
+	begin(t, c, want)
 	if err := c.release(); err != nil {
 		t.Fatal(err)
 	}
@@ -111,14 +123,7 @@ func TestAWriteOutsideABracketLeavesAtOnce(t *testing.T) {
 
 func TestAPongDoesNotWaitBehindAFrameThatThePeerIsSlowToTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTape()
-		w.gate = make(chan struct{})
-		c := newCoalescer(w, clock())
-		released := make(chan error, 1)
-		c.hold()
-		_, _ = c.Write([]byte("frame"))
-		go func() { released <- c.release() }()
-		synctest.Wait() // in the middle of the write
+		w, c, released := inAWrite()
 		if _, err := c.Write([]byte("pong")); err != nil {
 			t.Fatal(err)
 		}
@@ -184,14 +189,7 @@ func TestAnErrorIsReportedByWhatComesNext(t *testing.T) {
 
 func TestClosingFreesAWriterThatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTape()
-		w.gate = make(chan struct{})
-		c := newCoalescer(w, clock())
-		released := make(chan error, 1)
-		c.hold()
-		_, _ = c.Write([]byte("frame"))
-		go func() { released <- c.release() }()
-		synctest.Wait()
+		_, c, released := inAWrite()
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -203,14 +201,7 @@ func TestClosingFreesAWriterThatIsStuck(t *testing.T) {
 
 func TestAPeerThatSendsPingsAndReadsNothingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newTape()
-		w.gate = make(chan struct{})
-		c := newCoalescer(w, clock())
-		released := make(chan error, 1)
-		c.hold()
-		_, _ = c.Write([]byte("frame"))
-		go func() { released <- c.release() }()
-		synctest.Wait()
+		_, c, released := inAWrite()
 		var err error
 		for n := 0; err == nil; n += 131 {
 			if n > pendingBytes {

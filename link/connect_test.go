@@ -42,10 +42,7 @@ func TestAnInstructionTravelsAndItsResultIsReleased(t *testing.T) {
 		if err := w.work.say(t.Context(), call.ID(), 300_000); err != nil {
 			t.Fatal(err)
 		}
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		w.wait(time.Second)
 		if n := w.outbox.Unacked(); n != 0 {
 			t.Errorf("%d results are still held", n)
@@ -253,8 +250,7 @@ func TestWhatIsNotKnownIsIgnoredAndCounted(t *testing.T) {
 			t.Errorf("counters %+v, cancels %v", c, w.work.cancels)
 		}
 		call := w.exec()
-		w.work.done(call.ID())
-		w.settled(call)
+		w.succeeds(call)
 		w.innocent()
 	})
 }

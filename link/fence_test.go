@@ -23,10 +23,7 @@ func TestListedWorkGoesOnAcrossAReconnect(t *testing.T) {
 			w.wait(2 * time.Second)
 			w.active()
 		}
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		if got := w.server.State(w.device).Epoch; got != epoch {
 			t.Errorf("epoch %s became %s", epoch, got)
 		}
@@ -106,11 +103,7 @@ func TestAFenceThatOutlastsThreeIntervalsKeepsTheConnection(t *testing.T) {
 
 func TestAProcessThatCannotBeKilledCountsAsFencedAfterTenSeconds(t *testing.T) {
 	simulate(t, options{}, func(t *testing.T, w *world) {
-		w.active()
-		call := w.exec()
-		w.work.endTime = time.Hour
-		w.server.Restart()
-		w.wait(15 * time.Second)
+		call := w.immortal()
 		s := w.last()
 		if s.Phase != link.Active || s.Cause != link.CauseFencedStuck || !slices.Equal(s.Stuck, []string{call.ID()}) {
 			t.Errorf("state %s (%s), stuck %v", s.Phase, s.Cause, s.Stuck)
@@ -119,19 +112,14 @@ func TestAProcessThatCannotBeKilledCountsAsFencedAfterTenSeconds(t *testing.T) {
 			t.Errorf("the fence took %v", took)
 		}
 		next := w.exec()
-		w.work.done(next.ID())
-		w.settled(next)
+		w.succeeds(next)
 		w.innocent()
 	})
 }
 
 func TestWhatIsKnownNotToDieIsNotWaitedForAgain(t *testing.T) {
 	simulate(t, options{}, func(t *testing.T, w *world) {
-		w.active()
-		call := w.exec()
-		w.work.endTime = time.Hour
-		w.server.Restart()
-		w.wait(15 * time.Second)
+		call := w.immortal()
 		w.net.cutAll()
 		w.wait(2 * time.Second)
 		s := w.last()

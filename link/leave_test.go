@@ -51,10 +51,7 @@ func TestWorkMayFinishWithinTheDrain(t *testing.T) {
 		if err := w.work.say(t.Context(), call.ID(), 500_000); err != nil {
 			t.Fatal(err)
 		}
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		if err := w.end(2 * time.Second); err != nil || w.work.aborted {
 			t.Errorf("Run returned %v, aborted %t", err, w.work.aborted)
 		}
@@ -129,10 +126,7 @@ func TestLeavingWhileDisconnected(t *testing.T) {
 			w.wait(time.Second)
 			w.net.setRefuse(false)
 			w.wait(6 * time.Second)
-			w.work.done(call.ID())
-			if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-				t.Errorf("settled %+v", s)
-			}
+			w.succeeds(call)
 			if err := w.end(2 * time.Second); err != nil {
 				t.Errorf("Run returned %v", err)
 			}
@@ -226,10 +220,7 @@ func TestSuspendSaysGoodbyeAndWakeRedialsWithTheSameEpoch(t *testing.T) {
 		if st := w.server.State(w.device); !st.Active || st.Epoch != epoch {
 			t.Errorf("after waking: active %t, epoch %s, was %s", st.Active, st.Epoch, epoch)
 		}
-		w.work.done(call.ID())
-		if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-			t.Errorf("settled %+v", s)
-		}
+		w.succeeds(call)
 		w.innocent()
 	})
 }
@@ -296,10 +287,7 @@ func TestSuspendIsObeyedInEveryPhase(t *testing.T) {
 			w.wait(time.Second)
 			w.link.Suspend(t.Context()) // announced, and the way out goes on until it comes
 			began := time.Now()
-			w.work.done(call.ID())
-			if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
-				t.Errorf("settled %+v", s)
-			}
+			w.succeeds(call)
 			if err := w.end(time.Minute); err != nil || time.Since(began) > 10*time.Second {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}

@@ -291,6 +291,27 @@ func (w *world) exec() *refserver.Call {
 	return call
 }
 
+// succeeds has a command end, and the server hear of it.
+func (w *world) succeeds(call *refserver.Call) {
+	w.t.Helper()
+	w.work.done(call.ID())
+	if s := w.settled(call); s.Outcome != wire.Outcome(wire.ExecOutcome{}) {
+		w.t.Errorf("settled %+v", s)
+	}
+}
+
+// immortal gives the device a command that cannot be ended, and puts a server in the
+// old one's place that knows nothing of it.
+func (w *world) immortal() *refserver.Call {
+	w.t.Helper()
+	w.active()
+	call := w.exec()
+	w.work.endTime = time.Hour
+	w.server.Restart()
+	w.wait(15 * time.Second)
+	return call
+}
+
 // settled waits for a call's end.
 func (w *world) settled(call *refserver.Call) refserver.Settlement {
 	w.t.Helper()
