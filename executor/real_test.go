@@ -196,12 +196,16 @@ func TestARealExecutorRunsCommandsServesFilesAndSaysWhatItDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, fromLaterVersions := range []string{`{"t":"ping","more":1}`, `{"t":"pong","more":1}`} {
+		h.Inject(h.device, []byte(fromLaterVersions))
+	}
 	statusPath := filepath.Join(dir, executor.StatusFile)
 	eventually(t, 10*time.Second, "the status file names the running command", func() bool {
 		s, err := status.Load(statusPath)
 		return err == nil && s.State.Phase == "active" && s.Generation == "1" && len(s.Work) == 1 &&
 			s.Work[0].ID == long.ID() && s.Work[0].BytesOut == 8 && !s.Work[0].Started.IsZero() &&
-			s.Counters.Instructions == 4 && s.Counters.Connections == 1
+			s.Counters.Instructions == 4 && s.Counters.Connections == 1 &&
+			s.Counters.FramesIgnored == 1 && s.Counters.MembersIgnored == 1
 	})
 	ledger, err := filepath.Glob(filepath.Join(dir, executor.LedgerDir, "process-*.json"))
 	if err != nil || len(ledger) == 0 {

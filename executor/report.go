@@ -179,7 +179,8 @@ func (r *report) snapshot() *status.Snapshot {
 		Waiting: held.Waiting, Dropped: held.GivenUp}
 	s.Counters = status.Counters{Connections: count.Connections, FramesIn: count.FramesIn, FramesOut: count.FramesOut,
 		BytesIn: count.BytesIn, BytesOut: count.BytesOut, Heartbeats: count.Heartbeats,
-		FramesIgnored: count.OtherGen + count.Early + count.UnknownFrames + count.Malformed}
+		FramesIgnored:  count.OtherGen + count.Early + count.UnknownFrames + count.Malformed,
+		MembersIgnored: count.UnknownMembers}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.State = status.State{Phase: string(r.state.Phase), Cause: string(r.state.Cause), Since: r.state.Since, Attempt: r.state.Attempt}

@@ -13,7 +13,7 @@ type Counters struct {
 	OtherGen       int64 // frames dropped unread because of their generation
 	Early          int64 // frames dropped because generationAck had not been sent
 	UnknownFrames  int64 // types this executor does not know or expects elsewhere
-	UnknownMembers int64 // members this executor does not know, in frames it does
+	UnknownMembers int64 // members this executor does not know, in frames it heeded
 	Malformed      int64 // frames that could not be decoded
 }
 

@@ -31,7 +31,6 @@ func (c *connection) read() {
 			}
 			continue
 		}
-		count.unknownMembers.Add(int64(unknown))
 		if gen, ok := wire.GenOf(frame); ok && gen != c.gen && !fault.On("link: other generations are heeded") {
 			count.otherGen.Add(1)
 			continue
@@ -46,6 +45,9 @@ func (c *connection) read() {
 			// same was not sent to this generation's executor.
 			count.early.Add(1)
 			continue
+		}
+		if _, ok := frame.(*wire.Unknown); !ok {
+			count.unknownMembers.Add(int64(unknown))
 		}
 		c.handle(frame)
 	}

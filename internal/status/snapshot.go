@@ -65,15 +65,16 @@ type Outbox struct {
 
 // Counters sum up over the life of the process.
 type Counters struct {
-	Connections   int64 `json:"connections"`
-	Instructions  int64 `json:"instructions"`
-	Failed        int64 `json:"failed"`
-	FramesIn      int64 `json:"framesIn"`
-	FramesOut     int64 `json:"framesOut"`
-	BytesIn       int64 `json:"bytesIn"`
-	BytesOut      int64 `json:"bytesOut"`
-	Heartbeats    int64 `json:"heartbeats"`
-	FramesIgnored int64 `json:"framesIgnored"`
+	Connections    int64 `json:"connections"`
+	Instructions   int64 `json:"instructions"`
+	Failed         int64 `json:"failed"`
+	FramesIn       int64 `json:"framesIn"`
+	FramesOut      int64 `json:"framesOut"`
+	BytesIn        int64 `json:"bytesIn"`
+	BytesOut       int64 `json:"bytesOut"`
+	Heartbeats     int64 `json:"heartbeats"`
+	FramesIgnored  int64 `json:"framesIgnored"`  // unknown, unreadable, early or of another generation
+	MembersIgnored int64 `json:"membersIgnored"` // unknown ones, of frames that were heeded
 }
 
 // LastError is the most recent trouble with the connection.
