@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,40 @@ func asPID1(t *testing.T, test string, numbers int) {
 		t.Skipf("no pid namespace here: %s", out)
 	case err != nil:
 		t.Fatalf("%s: %v\n%s", test, err, out)
+	}
+}
+
+// The executor of a container looks dead from outside, where its number is another.
+func TestRecoverLeavesTheKeepersOfContainersAlone(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("a pid namespace needs root")
+	}
+	_, token := torture{}.spec(t)
+	inner := exec.Command("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "/bin/bash", "-c",
+		"exec -a "+keeperName+" /bin/bash")
+	inner.Env = []string{"PATH=/usr/bin:/bin", executorVariable + "=1:1"}
+	inner.Stdin = strings.NewReader("/bin/sleep " + token + " & wait")
+	var complaint strings.Builder
+	inner.Stderr = &complaint
+	if err := inner.Start(); err != nil {
+		t.Skip(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- inner.Wait() }()
+	defer func() { inner.Process.Kill(); <-ended }()
+	nobody := Spec{InstructionID: "ins_of_nobody"}
+	eventually(t, 10*time.Second, "the inner keeper, or a refusal", func() bool {
+		return len(tokenHolders(nobody, token)) > 0 || len(ended) > 0
+	})
+	if len(ended) > 0 {
+		ended <- <-ended
+		t.Skipf("no pid namespace here: %s", complaint.String())
+	}
+	for _, p := range abandonedKeepers() {
+		if tree, _ := descendants(p.pid, nil); slices.ContainsFunc(tree, func(q proc) bool { return slices.Contains(commandLine(q.pid), token) }) {
+			t.Errorf("the keeper %d of a container is taken for one whose executor is no more", p.pid)
+		}
 	}
 }
 

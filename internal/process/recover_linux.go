@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func abandonedKeepers() (found []proc) {
 		if len(argv) != 1 || argv[0] != keeperName {
 			continue
 		}
-		if executor, ok := executorOf(pid); !ok || sameAndAlive(executor) {
+		if executor, ok := executorOf(pid); !ok || sameAndAlive(executor) || !sharesNumbers(pid) {
 			continue
 		}
 		if p, err := readProc(pid); err == nil && p.live() {
@@ -138,6 +139,14 @@ func abandonedKeepers() (found []proc) {
 		}
 	}
 	return found
+}
+
+// sharesNumbers reports whether a process is in our pid namespace. One of a
+// container has another number for its executor.
+func sharesNumbers(pid int) bool {
+	ours, err1 := os.Readlink("/proc/self/ns/pid")
+	theirs, err2 := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	return err1 == nil && err2 == nil && ours == theirs
 }
 
 func pidsOf(procs []proc) []int {
