@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"strings"
 	"testing"
 
@@ -45,259 +45,148 @@ func strictly(raw []byte, v any) error {
 	return d.Decode(v)
 }
 
-type tag struct{ T string }
-
-func tagOf(raw json.RawMessage) string {
-	var t tag
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return err.Error()
+// form reads a form into a value of this package, without the members that are for
+// the caller.
+func form[V any](t *testing.T, raw json.RawMessage, others ...string) *V {
+	t.Helper()
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(raw, &members)
+	for _, name := range others {
+		delete(members, name)
 	}
-	return t.T
+	var v V
+	var rest bytes.Buffer
+	e := json.NewEncoder(&rest)
+	e.SetEscapeHTML(false) // args keep their text
+	if err = errors.Join(err, e.Encode(members)); err == nil {
+		err = strictly(rest.Bytes(), &v)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return &v
+}
+
+// member reads one member; it stays zero where there is none.
+func member[V any](t *testing.T, raw json.RawMessage, name string) (v V) {
+	t.Helper()
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(raw, &members)
+	if m, ok := members[name]; ok && err == nil {
+		err = json.Unmarshal(m, &v)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return v
 }
 
 func deviceForm(t *testing.T, raw json.RawMessage) wire.DeviceFrame {
 	t.Helper()
-	var err error
-	var frame wire.DeviceFrame
-	switch tagOf(raw) {
+	switch typ := member[string](t, raw, "t"); typ {
 	case "hello":
-		var f struct {
-			tag
-			wire.Hello
-		}
-		err, frame = strictly(raw, &f), &f.Hello
+		return form[wire.Hello](t, raw, "t")
 	case "generationAck":
-		var f struct {
-			tag
-			wire.GenerationAck
-		}
-		err, frame = strictly(raw, &f), &f.GenerationAck
+		return form[wire.GenerationAck](t, raw, "t")
 	case "heartbeat":
-		var f struct {
-			tag
-			wire.Heartbeat
-		}
-		err, frame = strictly(raw, &f), &f.Heartbeat
+		return form[wire.Heartbeat](t, raw, "t")
 	case "result":
-		var f struct {
-			tag
-			wire.Result
-			Outcome json.RawMessage
-		}
-		err, frame = strictly(raw, &f), &f.Result
-		f.Result.Outcome = outcomeForm(t, f.Outcome)
+		f := form[wire.Result](t, raw, "t", "outcome")
+		f.Outcome = outcomeForm(t, member[json.RawMessage](t, raw, "outcome"))
+		return f
 	case "chunk":
-		var f struct {
-			tag
-			wire.Chunk
-			DataHex hexBytes
-		}
-		err, frame = strictly(raw, &f), &f.Chunk
-		f.Chunk.Data = f.DataHex
+		f := form[wire.Chunk](t, raw, "t", "dataHex")
+		f.Data = member[hexBytes](t, raw, "dataHex")
+		return f
 	case "goodbye":
-		var f struct {
-			tag
-			wire.Goodbye
-		}
-		err, frame = strictly(raw, &f), &f.Goodbye
+		return form[wire.Goodbye](t, raw, "t")
 	default:
-		err = fmt.Errorf("no device frame %q", tagOf(raw))
+		t.Fatalf("no device frame %q", typ)
+		return nil
 	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, raw)
-	}
-	return frame
 }
 
 func outcomeForm(t *testing.T, raw json.RawMessage) wire.Outcome {
 	t.Helper()
-	type arm struct {
-		OK   bool
-		Kind string
-	}
-	var a struct {
-		OK   bool
-		Kind string
-	}
-	if err := json.Unmarshal(raw, &a); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	var outcome wire.Outcome
-	switch {
-	case !a.OK:
-		var o struct {
-			OK        bool
+	if !member[bool](t, raw, "ok") {
+		f := form[struct {
 			ErrorCode wire.ErrorCode
 			Message   string
+		}](t, raw, "ok")
+		return wire.Failure{Code: f.ErrorCode, Message: f.Message}
+	}
+	switch kind := member[string](t, raw, "kind"); kind {
+	case "exec":
+		return *form[wire.ExecOutcome](t, raw, "ok", "kind")
+	case "read":
+		return *form[wire.ReadOutcome](t, raw, "ok", "kind")
+	case "void":
+		return *form[wire.VoidOutcome](t, raw, "ok", "kind")
+	case "stat":
+		o := form[wire.StatOutcome](t, raw, "ok", "kind", "linkTarget")
+		if text := member[json.RawMessage](t, raw, "linkTarget"); text != nil { // null is a value of its own
+			o.LinkTarget = &wire.LinkTarget{IsLink: string(text) != "null", Target: member[string](t, raw, "linkTarget")}
 		}
-		err = strictly(raw, &o)
-		outcome = wire.Failure{Code: o.ErrorCode, Message: o.Message}
-	case a.Kind == "exec":
-		var o struct {
-			arm
-			wire.ExecOutcome
-		}
-		err = strictly(raw, &o)
-		outcome = o.ExecOutcome
-	case a.Kind == "read":
-		outcome, err = wire.ReadOutcome{}, strictly(raw, &a)
-	case a.Kind == "void":
-		outcome, err = wire.VoidOutcome{}, strictly(raw, &a)
-	case a.Kind == "stat":
-		var o struct {
-			arm
-			wire.StatOutcome
-			LinkTarget json.RawMessage
-		}
-		err = strictly(raw, &o)
-		if o.LinkTarget != nil {
-			l := &wire.LinkTarget{IsLink: string(o.LinkTarget) != "null"}
-			if l.IsLink {
-				err = json.Unmarshal(o.LinkTarget, &l.Target)
-			}
-			o.StatOutcome.LinkTarget = l
-		}
-		outcome = o.StatOutcome
-	case a.Kind == "write":
-		var o struct {
-			arm
-			wire.WriteOutcome
-		}
-		err = strictly(raw, &o)
-		outcome = o.WriteOutcome
-	case a.Kind == "cancelled":
-		var o struct {
-			arm
-			wire.CancelledOutcome
-		}
-		err = strictly(raw, &o)
-		outcome = o.CancelledOutcome
+		return *o
+	case "write":
+		return *form[wire.WriteOutcome](t, raw, "ok", "kind")
+	case "cancelled":
+		return *form[wire.CancelledOutcome](t, raw, "ok", "kind")
 	default:
-		err = fmt.Errorf("no outcome %q", a.Kind)
+		t.Fatalf("no outcome %q", kind)
+		return nil
 	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, raw)
-	}
-	return outcome
 }
 
 func serverForm(t *testing.T, raw json.RawMessage) wire.ServerFrame {
 	t.Helper()
-	var err error
-	var frame wire.ServerFrame
-	switch tagOf(raw) {
+	switch typ := member[string](t, raw, "t"); typ {
 	case "challenge":
-		var f struct {
-			tag
-			wire.Challenge
-		}
-		err, frame = strictly(raw, &f), &f.Challenge
+		return form[wire.Challenge](t, raw, "t")
 	case "helloAck":
-		var f struct {
-			tag
-			OK bool
-			wire.HelloAck
-		}
-		err, frame = strictly(raw, &f), &f.HelloAck
+		return form[wire.HelloAck](t, raw, "t", "ok")
 	case "helloReject":
-		var f struct {
-			tag
-			wire.HelloReject
-		}
-		err, frame = strictly(raw, &f), &f.HelloReject
+		return form[wire.HelloReject](t, raw, "t")
 	case "instruction":
-		var f struct {
-			tag
-			wire.Instruction
-		}
-		err, frame = strictly(raw, &f), &f.Instruction
-		var compact bytes.Buffer // the form's white space is not the frame's
-		if err == nil {
-			err = json.Compact(&compact, f.Args)
-			f.Args = compact.Bytes()
-		}
+		return form[wire.Instruction](t, raw, "t")
 	case "payload":
-		var f struct {
-			tag
-			wire.Payload
-			DataHex hexBytes
-		}
-		err, frame = strictly(raw, &f), &f.Payload
-		f.Payload.Data = f.DataHex
+		f := form[wire.Payload](t, raw, "t", "dataHex")
+		f.Data = member[hexBytes](t, raw, "dataHex")
+		return f
 	case "cancel":
-		var f struct {
-			tag
-			wire.Cancel
-		}
-		err, frame = strictly(raw, &f), &f.Cancel
+		return form[wire.Cancel](t, raw, "t")
 	case "resultAck":
-		var f struct {
-			tag
-			wire.ResultAck
-		}
-		err, frame = strictly(raw, &f), &f.ResultAck
+		return form[wire.ResultAck](t, raw, "t")
 	case "chunkAck":
-		var f struct {
-			tag
-			wire.ChunkAck
-		}
-		err, frame = strictly(raw, &f), &f.ChunkAck
+		return form[wire.ChunkAck](t, raw, "t")
 	case "bye":
-		var f struct {
-			tag
-			wire.Bye
-		}
-		err, frame = strictly(raw, &f), &f.Bye
+		return form[wire.Bye](t, raw, "t")
 	case "ping":
-		err, frame = strictly(raw, &tag{}), &wire.Ping{}
+		return form[wire.Ping](t, raw, "t")
 	default:
-		err = fmt.Errorf("no server frame %q", tagOf(raw))
+		t.Fatalf("no server frame %q", typ)
+		return nil
 	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, raw)
-	}
-	return frame
 }
 
 func argsForm(t *testing.T, kind wire.Kind, raw json.RawMessage) wire.Args {
 	t.Helper()
-	var err error
-	var args wire.Args
 	switch kind {
 	case wire.KindExec, wire.KindExecStream:
-		var a wire.ExecArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.ExecArgs](t, raw)
 	case wire.KindReadTextLines:
-		var a wire.ReadLinesArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.ReadLinesArgs](t, raw)
 	case wire.KindWriteFile, wire.KindWriteFileExclusive, wire.KindWriteFileGuarded, wire.KindAppendFile:
-		var a wire.WriteArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.WriteArgs](t, raw)
 	case wire.KindCreateDir, wire.KindRemove:
-		var a wire.DirArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.DirArgs](t, raw)
 	case wire.KindCreateTempDir, wire.KindCreateTempFile:
-		var a wire.TempArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.TempArgs](t, raw)
 	case wire.KindStatBatch:
-		var a wire.StatBatchArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.StatBatchArgs](t, raw)
 	default:
-		var a wire.PathArgs
-		err = strictly(raw, &a)
-		args = a
+		return *form[wire.PathArgs](t, raw)
 	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, raw)
-	}
-	return args
 }
 
 // textInput is a text given in one of three ways.
