@@ -34,11 +34,15 @@ func (j *judge) look() {
 	j.room()
 }
 
-// room checks what is held over all instructions.
+// room checks what is held of each instruction and over all.
 func (j *judge) room() {
 	var held, allowed int64 = 0, int64(j.bounds.total)
-	for _, a := range j.asks {
-		if h := a.held(); h > 0 {
+	for id, a := range j.asks {
+		h := a.held()
+		if h > int64(j.bounds.lane+beside) {
+			j.fail("%s: %d bytes were read and are not acknowledged", id, h)
+		}
+		if h > 0 {
 			held += h
 			allowed += beside
 		}

@@ -134,9 +134,6 @@ func (j *judge) chunk(f refserver.Frame, c *conn, a *asked) {
 	if f.Seq == int64(len(a.sizes)) {
 		a.sizes = append(a.sizes, f.Bytes)
 	}
-	if held := a.held(); held > int64(j.bounds.lane+beside) {
-		j.fail("%s: %d bytes were read and are not acknowledged", a.id, held)
-	}
 	j.room()
 }
 
