@@ -53,7 +53,7 @@ func TestEveryFileIsDescribedAndRunBySomeTest(t *testing.T) {
 }
 
 // The vectors stand alone: an implementation that shares nothing with this
-// module passes all of them.
+// module passes all that are about frames, hellos, epochs, base64 and streams.
 func TestTheExamplePassesEveryVector(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil && os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {
@@ -63,8 +63,14 @@ func TestTheExamplePassesEveryVector(t *testing.T) {
 		t.Skip("node is not installed; it runs the example")
 	}
 	script := filepath.Join("example", "verify.mjs")
-	if _, err := os.Stat(script); err != nil { // also lets the test cache see a change
-		t.Fatal(err)
+	parts, err := filepath.Glob(filepath.Join("example", "*.mjs"))
+	if err != nil || len(parts) < 2 {
+		t.Fatalf("%v, %v", parts, err)
+	}
+	for _, p := range parts {
+		if _, err := os.ReadFile(p); err != nil { // also lets the test cache see a change
+			t.Fatal(err)
+		}
 	}
 	out, err := exec.Command(node, script).CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), " passed, 0 failed\n") {
