@@ -21,10 +21,12 @@ func TestACommandThatKillsItsHelpersTakesNothingAlong(t *testing.T) {
 	t.Cleanup(func() { h.blameless(t) })
 	child(t, h, dir, workspace) // all that falls to an executor's process is ended
 	activate(t, h.Server, h.device)
-	for _, x := range []torture{
-		{name: "both", text: "(env -i setsid /bin/sh -c '/bin/sleep TOKEN & exit' &); sleep .5; kill -9 " + keeper + " $PPID; sleep TOKEN"},
+	both := []torture{
+		{name: "the keeper first", text: "(env -i setsid /bin/sh -c '/bin/sleep TOKEN & exit' &); sleep .5; kill -9 " + keeper + " $PPID; sleep TOKEN"},
 		{name: "the keeper last", text: "(env -i setsid /bin/sh -c '/bin/sleep TOKEN & exit' &); sleep .5; kill -9 $PPID " + keeper + "; sleep TOKEN"},
-	} {
+	}
+	for round := range 2 * rounds(t, 1) {
+		x := both[round%2]
 		v, err := x.inflict(h, time.Hour)
 		if err != nil {
 			t.Fatal(err)
