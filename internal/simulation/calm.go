@@ -161,6 +161,7 @@ func (w *World) missesOne() {
 		return
 	}
 	ask := w.speaker(6, time.Second)
+	time.Sleep(time.Millisecond + 13) // what is still being said is said at the old pace
 	if choice(w, 2, true, false) {
 		p.each(2, func(l *lane) { l.hole = true })
 	} else {

@@ -118,9 +118,6 @@ type Pace struct {
 	Flood  int // bytes, the most that one command says
 	// Patience scales all durations that faults and commands take.
 	Patience float64
-	// Mono keeps every command to stdout: two streams that wait for room in one lane
-	// race, as they do in life.
-	Mono bool
 }
 
 // The paces of the two grounds.
@@ -229,11 +226,7 @@ func (g *generator) program(seed uint64) Program {
 		p.Term = Undead
 	}
 	for range g.IntN(8) {
-		s := Step{After: g.about(pick(g, time.Millisecond, 100*time.Millisecond, 5*time.Second)), Stream: 1 + g.IntN(4)/3, Bytes: g.size()}
-		if g.pace.Mono {
-			s.Stream = 1
-		}
-		p.Steps = append(p.Steps, s)
+		p.Steps = append(p.Steps, Step{After: g.about(pick(g, time.Millisecond, 100*time.Millisecond, 5*time.Second)), Stream: 1 + g.IntN(4)/3, Bytes: g.size()})
 	}
 	if g.one(15) {
 		p.Steps = g.chatter()

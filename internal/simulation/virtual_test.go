@@ -104,31 +104,30 @@ func TestTheSchedulesHoldEverything(t *testing.T) {
 }
 
 // Virtual time gives every event a nanosecond of its own. Where one event makes two
-// goroutines ready at once, either may be first; so a seed may have a second trace,
-// and any two plays out of four must agree.
+// goroutines ready at once, either may be first; so once in a hundred a seed has a
+// second trace, but not a third.
 func TestOneSeedHasOneTrace(t *testing.T) {
-	pace := VirtualPace
-	pace.Mono = true
-	for seed := range uint64(8) {
-		s := Generate(seed+1, pace)
-		if again := Generate(seed+1, pace); again.String() != s.String() {
+	const seeds, seconds = 12, 2
+	parted := 0
+	for seed := range uint64(seeds) {
+		s := Generate(seed+1, VirtualPace)
+		if again := Generate(seed+1, VirtualPace); again.String() != s.String() {
 			t.Fatalf("seed %d has two schedules", seed+1)
 		}
-		traces := [][]string{play(t, s).Trace}
-		for len(traces) < 5 {
-			next := play(t, s).Trace
-			if slices.ContainsFunc(traces, func(l []string) bool { return slices.Equal(l, next) }) {
-				break
-			}
-			traces = append(traces, next)
+		first, second := play(t, s).Trace, play(t, s).Trace
+		if slices.Equal(first, second) {
+			continue
 		}
-		if len(traces) == 5 {
-			for i := range traces[0] {
-				if at(traces[0], i) != at(traces[1], i) {
-					t.Errorf("seed %d: the traces part at line %d:\n%s\n%s", seed+1, i, at(traces[0], i), at(traces[1], i))
-					break
-				}
-			}
+		i := 0
+		for at(first, i) == at(second, i) {
+			i++
+		}
+		where := fmt.Sprintf("seed %d: the traces part at line %d:\n%s\n%s", seed+1, i, at(first, i), at(second, i))
+		parted++
+		if third := play(t, s).Trace; parted > seconds || !slices.Equal(third, first) && !slices.Equal(third, second) {
+			t.Error(where)
+		} else {
+			t.Log(where)
 		}
 	}
 }
