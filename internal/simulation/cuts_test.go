@@ -18,10 +18,9 @@ import (
 	"github.com/sema-agent/device-executor/wire"
 )
 
-// flood is a command that says 100 MB as fast as it can.
-func flood() *Ask {
+// flood is a command that says n bytes as fast as it can.
+func flood(n int) *Ask {
 	const step = 1 << 20
-	n := 100_000_000
 	a := &Ask{Kind: wire.KindExecStream, Timeout: time.Hour, Program: Program{Seed: 40, Exit: 4}}
 	for ; n > 0; n -= step {
 		a.Program.Steps = append(a.Program.Steps, Step{Stream: 1, Bytes: min(n, step)})
@@ -32,7 +31,7 @@ func flood() *Ask {
 // floodAndCut gives one command to the device of a world, cuts its connection so
 // often, and waits for its end, which must be a whole success.
 func floodAndCut(ctx context.Context, w *World, cuts int, cut func(n int64)) error {
-	ask := flood()
+	ask := flood(100_000_000)
 	w.dispatch(ask, 1, false)
 	total := int64(ask.Program.total(1)) * 4 / 3
 	r := rand.New(rand.NewPCG(5, uint64(cuts)))

@@ -129,6 +129,37 @@ func withhold(t *testing.T, w *World, patience time.Duration, look func()) {
 	}
 }
 
+// With no server there, a command that floods waits, and its pipe is not read.
+func TestAFloodWaitsForTheServerToComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t.Context(), Schedule{Seed: 12, Config: withheld}, newMadeUp(12))
+		ask := flood(20 << 20)
+		r := w.playWith(func() {
+			w.dispatch(ask, 1, false)
+			if !w.becomes(time.Second, func() bool { return w.judge.hasHeard(ask) }) {
+				t.Error("the command says nothing")
+			}
+			w.net.set(func(n *network) { n.refuse = true })
+			w.net.open().reset()
+			time.Sleep(2 * time.Second)
+			before := w.judge.moved(ask)
+			time.Sleep(28 * time.Second)
+			if after := w.judge.moved(ask); after != before || after >= 20<<20 {
+				t.Errorf("%d bytes were written at first, and %d in the end", before, after)
+			}
+			w.judge.look()
+			w.net.heal()
+			w.calls.Wait()
+			if how, heard := w.judge.end(ask); how.By != refserver.ByResult || heard != 20<<20 {
+				t.Errorf("settled by %s with %d bytes", how.By, heard)
+			}
+		})
+		for _, b := range r.Failures {
+			t.Error(b)
+		}
+	})
+}
+
 // until polls until a condition holds. If it does not, the test goes on, so that
 // whatever runs is ended in order.
 func until(t *testing.T, within time.Duration, what string, holds func() bool) {
