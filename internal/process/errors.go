@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 var (
@@ -57,6 +58,9 @@ type SpawnError struct {
 func (e *SpawnError) Error() string {
 	if e.Variable != "" {
 		return fmt.Sprintf("start command: environment variable %s: %v", e.Variable, e.Err)
+	}
+	if errors.Is(e.Err, syscall.EAGAIN) {
+		return fmt.Sprintf("start command: %v (this user, or this container, may have no more processes: end some)", e.Err)
 	}
 	return fmt.Sprintf("start command: %v", e.Err)
 }

@@ -38,6 +38,14 @@ func beLimitedHostIfAsked() {
 	}
 	fmt.Println("started")
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	s.Command = ":"
+	for err == nil { // now and then the storm leaves room for one more
+		var another Command
+		if another, err = c.Start(context.Background(), s); err == nil {
+			another.Release()
+		}
+	}
+	fmt.Printf("another: %v\n", err)
 	ctx, cancel := context.WithTimeout(context.Background(), 7*time.Second)
 	defer cancel()
 	err = cmd.End(ctx, 200*time.Millisecond)
@@ -111,6 +119,9 @@ func TestAForkStormAtTheProcessLimitDoesNotCostTheExecutorItsThreads(t *testing.
 		return still >= 20
 	})
 	order.Close()
+	if !lines.Scan() || !strings.Contains(lines.Text(), "no more processes") {
+		t.Errorf("of another command at the limit the host said %q; %.300s", lines.Text(), complaint.String())
+	}
 	if !lines.Scan() || lines.Text() != "ended: <nil>, its supervisor lives: true" {
 		t.Errorf("the host said %q; %.300s", lines.Text(), complaint.String())
 	}
