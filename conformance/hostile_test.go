@@ -33,6 +33,7 @@ var hostileRows = []Row{
 	{ID: "tiny-frames", run: tinyFrames},
 	{ID: "never-acknowledging", run: neverAcknowledging},
 	{ID: "garbage-after-hello", run: garbageAfterHello},
+	{ID: "absurd-challenge", run: absurdChallenge},
 	{ID: "absurd-helloAck", run: absurdHelloAck},
 	{ID: "pending-flood", run: pendingFlood},
 	{ID: "absurd-acks", run: absurdAcks},
@@ -384,6 +385,35 @@ func garbageAfterHello(c *Case) {
 	c.expect(c.eventually(40*time.Second, func() bool { return next.Load() >= 4 }), "%d handshakes", next.Load())
 	spaced(c, c.hellos())
 	c.server.SetFaults(refserver.Faults{})
+	c.healthy(false)
+}
+
+func absurdChallenge(c *Case) {
+	c.tolerate(refserver.HelloRejected, refserver.FrameTooLarge, refserver.HandshakeTooLate) // whatever is signed here cannot hold
+	c.open(refserver.Config{HandshakeDeadline: time.Second})
+	c.enroll()
+	challenges := []string{`{"t":"challenge","nonce":"` + strings.Repeat("n", 900_000) + `","protocolVersion":1}`,
+		padded(`{"t":"challenge","nonce":"n","protocolVersion":1`, 64<<20),
+		`{"t":"challenge","nonce":"\ud800","protocolVersion":1e400}`, `{"t":"helloAck","ok":true,"gen":"1","heartbeatIntervalMs":1000,"maxInflight":1,"pendingInstructions":[],"chunkWatermarks":{}}`}
+	var next atomic.Int64
+	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+		if _, ok := f.(*wire.Challenge); !ok {
+			return refserver.Action{}
+		}
+		n := int(next.Add(1)) - 1
+		return refserver.Action{Replace: []byte(challenges[n%len(challenges)])}
+	}})
+	c.serve()
+	c.expect(c.eventually(60*time.Second, func() bool { return next.Load() >= int64(len(challenges)) || c.exec.ended() }), "%d handshakes", next.Load())
+	if c.exec.ended() {
+		c.stop("the executor is gone: code %d", c.exec.code())
+	}
+	c.light()
+	for _, h := range c.hellos() {
+		c.expect(h.Size <= wire.MaxPreAuthFrameBytes, "a hello of %d bytes", h.Size)
+	}
+	c.server.SetFaults(refserver.Faults{})
+	c.eventually(patience, func() bool { return c.state().Active }) // it waits between two dials
 	c.healthy(false)
 }
 
