@@ -26,9 +26,14 @@
 //   - a connection carries frames of its own generation only, and only about work
 //     that the server listed or sent on it; at generationAck nothing else runs;
 //   - epoch and supports are the process's own and never change in its life;
-//   - what is held back is bounded, per instruction and over all;
+//   - what is held back is bounded, per instruction and over all, and no more chunks
+//     are under way than a server can put in order;
+//   - heartbeats name what runs;
 //   - the reference server has nothing to object to, less what the order of the day
 //     excuses (see [World]);
 //   - once the faults are over, the executor is active again, fresh work succeeds,
-//     everything the server holds settles, and after the end no goroutine is left.
+//     and so do the plain cases of what was mixed up before: a cancel or a timeout, a
+//     connection lost with an instruction or a result, and leaving with work in hand,
+//     each promptly;
+//   - everything the server holds settles, and after the end no goroutine is left.
 package simulation
