@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/handshake"
 	"github.com/sema-agent/device-executor/instructions"
 	"github.com/sema-agent/device-executor/internal/files"
@@ -27,7 +28,7 @@ type Config struct {
 
 	// The server.
 	Network  link.Network
-	Server   string            // its address, for status alone
+	Server   enroll.Server     // for status alone; may be zero
 	LastPath string            // the path an earlier run found; "": none
 	OnPath   func(path string) // told of every path that discovery finds; may be nil
 

@@ -64,7 +64,7 @@ func realConfig(url, device, dir, workspace string) (executor.Config, error) {
 	}
 	private, _ := key(7)
 	return executor.Config{
-		DeviceID: device, Key: private, WorkspaceRoot: workspace, Server: server.String(),
+		DeviceID: device, Key: private, WorkspaceRoot: workspace, Server: server,
 		Platform: wire.Platform{OS: "linux", Arch: "amd64", ExecutorVersion: "test"},
 		Network:  network, Dir: dir, Env: os.Environ(), Files: &files.Config{}, Drain: 10 * time.Second,
 	}, nil

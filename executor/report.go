@@ -81,7 +81,7 @@ func newReport(x *Executor, epoch handshake.Epoch, level string) *report {
 		x.notice.add(err.Error())
 	}
 	r.fixed = status.Snapshot{
-		PID: os.Getpid(), Version: c.Platform.ExecutorVersion, DeviceID: c.DeviceID, Server: c.Server,
+		PID: os.Getpid(), Version: c.Platform.ExecutorVersion, DeviceID: c.DeviceID, Server: c.Server.String(),
 		Started: c.Now(), Epoch: string(epoch),
 		Host: status.Environment{WorkspaceRoot: c.WorkspaceRoot, Shell: shell, ProcessLevel: level},
 	}
@@ -107,7 +107,8 @@ func (r *report) entered(s link.State) {
 	r.state = s
 	trouble := s.Phase == link.BackingOff || s.Phase == link.Stopped && s.Err != nil
 	if trouble {
-		e := &status.LastError{At: s.Since, Cause: string(s.Cause), Remedy: remedy(s.Cause)}
+		e := &status.LastError{At: s.Since, Cause: string(s.Cause)}
+		e.Remedy, e.Run = r.x.cfg.mend(s.Cause)
 		if s.Err != nil {
 			e.Text = s.Err.Error()
 		} else {

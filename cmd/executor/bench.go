@@ -82,7 +82,7 @@ func (a *app) startBench(ctx context.Context, root string, verbose bool) (_ *ben
 		Platform:      platform(),
 		Excluded:      record.Excluded(),
 		Network:       network,
-		Server:        record.Server.String(),
+		Server:        record.Server,
 		Dir:           record.Dir(),
 		Env:           cleanEnvironment(),
 		Files:         &files.Config{},

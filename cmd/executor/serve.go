@@ -171,7 +171,7 @@ func (a *app) serve(ctx context.Context, orders *orders, f serveFlags) error {
 		Platform:      platform(),
 		Excluded:      record.Excluded(),
 		Network:       network,
-		Server:        record.Server.String(),
+		Server:        record.Server,
 		LastPath:      record.WSPath,
 		OnPath: func(path string) {
 			if path == record.WSPath {
@@ -195,7 +195,7 @@ func (a *app) serve(ctx context.Context, orders *orders, f serveFlags) error {
 	})
 	orders.to(x, log)
 	if err = context.Cause(ctx); err == nil {
-		log.Info("starting", "device", record.DeviceID, "server", record.Server.String(), "workspace", record.WorkspaceRoot)
+		log.Info("starting", "device", record.DeviceID, "server", record.Server, "workspace", record.WorkspaceRoot)
 		err = x.Run(ctx)
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)

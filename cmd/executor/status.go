@@ -223,7 +223,10 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 	}
 	if e := x.LastError; e != nil {
 		row("last error", "%s ago: %s", age(now, e.At), e.Text)
-		if e.Remedy != "" {
+		switch {
+		case e.Run != "":
+			row("", "%s", remedy.Step(e.Remedy, e.Run))
+		case e.Remedy != "":
 			row("", "%s", e.Remedy)
 		}
 	}

@@ -108,7 +108,14 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 	if e := snapshot.LastError; e != nil && snapshot.State.Phase == "backing_off" {
 		f.Level = Warn
 		f.What = fmt.Sprintf("process %d holds this device and has no connection: %s", pid, e.Text)
-		f.Mend, f.Run = e.Remedy, remedy.For(r.DeviceID, "status")
+		f.Mend, f.Run = e.Remedy, e.Run
+		if f.Run == remedy.For(r.DeviceID, "doctor") {
+			f.Mend = "The findings about the server, below, may say why." // this is the doctor
+			f.Run = ""
+		}
+		if f.Run == "" {
+			f.Run = remedy.For(r.DeviceID, "status")
+		}
 	}
 	return []Finding{f}
 }

@@ -83,6 +83,7 @@ type LastError struct {
 	Cause  string    `json:"cause"`
 	Text   string    `json:"text"`
 	Remedy string    `json:"remedy,omitempty"` // what a person can do; "": nothing, it is being retried
+	Run    string    `json:"run,omitempty"`    // the command that does it
 }
 
 // Environment is what commands meet on this machine.
