@@ -37,6 +37,8 @@ the log of 'serve' then names the instruction and the processes. Only where the
 command itself was to be ended and lives on, its outcome is outcome_unknown,
 never killed or timeout.
 
+What a command hands over to a service of the machine, such as systemd-run, at,
+cron or a container engine, is that service's from then on and is not ended.
 On macOS a process can hide from that: one that left its process group, its
 parent and its environment all three behind.
 
@@ -117,7 +119,8 @@ and 'service logs' what was logged; for JSON there, see --log-format.`,
   activity.jsonl   what was done, a line of JSON each, and three files of older
                    lines; 8 MiB in all. 'sema device activity' reads it
   ledger           commands and temporary files in use, so that the next start
-                   can end and remove what a crash leaves
+                   can end and remove what a crash leaves; with some room in
+                   reserve, so that a full disk can be freed by a command
 
 Never written down: tokens, credentials, file contents, command output, values
 of environment variables. Command text and paths only with --log-commands.`,
