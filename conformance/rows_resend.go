@@ -100,7 +100,10 @@ func (c *Case) loseChunks(from int64) {
 		if end {
 			cut.Store(true)
 		}
-		return refserver.Action{Drop: true, Cut: end}
+		if end { // by then what was acknowledged before is known to be
+			return refserver.Action{Delay: 200 * time.Millisecond, Drop: true, Cut: true}
+		}
+		return refserver.Action{Drop: true}
 	}})
 }
 

@@ -53,13 +53,16 @@ func r2KeepsRunning(c *Case) {
 func r2FromWatermark(c *Case) {
 	c.begin(refserver.Config{})
 	c.loseChunks(10) // so that more was sent than the server has
-	a := c.ask(run(counting(200)))
+	// At once, so that later chunks wait while earlier ones are acknowledged.
+	a := c.ask(run("head -c 2000000 /dev/zero; " + counting(100)))
 	c.gone()
 	mark := a.Watermark()
 	c.again(1)
 	c.exited(a.settled(), 0)
 	resumed := c.trace.messages(about(a.ID(), onConn(c.conn(), fromDevice(wire.TypeChunk))))
 	if c.expect(len(resumed) > 0, "no chunks after the reconnect") {
+		ack := c.trace.messages(onConn(c.conn(), fromDevice(wire.TypeGenerationAck)))[0]
+		c.expect(resumed[0].at.Sub(ack.at) < 5*time.Second, "the first came %v after generationAck", resumed[0].at.Sub(ack.at))
 		c.expect(resumed[0].Seq == mark+1, "the server's watermark is %d; the first chunk after the reconnect is %d", mark, resumed[0].Seq)
 	}
 }
