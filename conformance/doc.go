@@ -24,12 +24,14 @@
 //	{workspace}   the folder to enroll as workspace root
 //	{credential}  the bearer credential for the two enrollment calls
 //
-// The same are in the environment, TMPDIR is a folder of the row's, and the lines
-// run in that folder; so name programs by their whole path. The words are there as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
-// SEMA_CREDENTIAL; the credential is given to the enrolling line only. The
-// enrolling line ends with code 0 once the device is registered; it may be run
-// again for the same folder. The starting line runs until a signal ends it; it
-// may be run again, and then it is a new process with the same identity.
+// The lines run in the row's folder, so programs are named by their whole path. The
+// words are in the environment too, as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
+// SEMA_CREDENTIAL, the credential for the enrolling line only; TMPDIR is a folder of
+// the row's. The enrolling line ends with code 0 once the device is registered; it
+// may be run again for the same folder. The starting line runs until a signal ends
+// it; it may be run again, and then it is a new process with the same identity.
 //
-// What both print is kept and searched for what must not be there, nothing else.
+// What both print is kept, up to a bound, and searched for what must not be there,
+// nothing else. At the end of a row whatever they left running is killed, as far as
+// the system shows it.
 package conformance
