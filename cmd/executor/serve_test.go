@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -381,41 +382,48 @@ func TestServeEndsWithTheCodeOfItsReason(t *testing.T) {
 		before func(m *machine, id string)     // the start
 		during func(m *machine, f *foreground) // serving
 		code   int
+		says   string
 		after  func(m *machine, id string)
 	}{
 		"nothing enrolled": {before: func(m *machine, id string) {
 			if err := os.RemoveAll(m.env["SEMA_HOME"]); err != nil {
 				m.t.Fatal(err)
 			}
-		}, code: exitNoDevice},
-		"served already": {before: func(m *machine, id string) { m.serve(id).active() }, code: exitHeld},
-		"revoked": {during: func(m *machine, f *foreground) { m.server.Revoke(f.device) }, code: exitRevoked, after: func(m *machine, id string) {
+		}, code: exitNoDevice, says: "enroll"},
+		"served already": {before: func(m *machine, id string) { m.serve(id).active() }, code: exitHeld, says: "already being served on this machine by process ", after: func(m *machine, id string) {
+			_, holder, err := fence.Probe(filepath.Join(m.record(id).Dir(), "lock"))
+			again := m.run("device", "serve", "--device", id)
+			if who := fmt.Sprintf("by process %d.", holder); err != nil || holder == 0 || !strings.Contains(strings.ReplaceAll(again.stderr, "\n", " "), who) {
+				m.t.Errorf("it does not say that it is served %s (%v):\n%s", who, err, again.stderr)
+			}
+		}},
+		"revoked": {during: func(m *machine, f *foreground) { m.server.Revoke(f.device) }, code: exitRevoked, says: "its key has been deleted", after: func(m *machine, id string) {
 			if _, err := os.Lstat(keyOf(m, id)); !os.IsNotExist(err) {
 				m.t.Errorf("the key is still there: %v", err)
 			}
 			m.serve(id).ends(exitRevoked)
 		}},
-		"revoked while it was away": {before: func(m *machine, id string) { m.server.Revoke(id) }, code: exitRevoked, after: func(m *machine, id string) {
+		"revoked while it was away": {before: func(m *machine, id string) { m.server.Revoke(id) }, code: exitRevoked, says: "its key has been deleted", after: func(m *machine, id string) {
 			if _, err := os.Lstat(keyOf(m, id)); !os.IsNotExist(err) {
 				m.t.Errorf("the key is still there: %v", err)
 			}
 		}},
-		"superseded": {during: func(m *machine, f *foreground) { m.server.Supersede(f.device) }, code: exitSuperseded, after: func(m *machine, id string) {
+		"superseded": {during: func(m *machine, f *foreground) { m.server.Supersede(f.device) }, code: exitSuperseded, says: "took over", after: func(m *machine, id string) {
 			if _, err := os.Lstat(keyOf(m, id)); err != nil {
 				m.t.Errorf("the key: %v", err)
 			}
 		}},
-		"too old": {server: refserver.Config{ProtocolVersion: 2, MinProtocolVersion: 2}, code: exitTooOld},
+		"too old": {server: refserver.Config{ProtocolVersion: 2, MinProtocolVersion: 2}, code: exitTooOld, says: "newer version"},
 		"no key": {before: func(m *machine, id string) {
 			if err := os.Remove(keyOf(m, id)); err != nil {
 				m.t.Fatal(err)
 			}
-		}, code: exitKeyUnusable},
+		}, code: exitKeyUnusable, says: "key"},
 		"a key that others can read": {before: func(m *machine, id string) {
 			if err := os.Chmod(keyOf(m, id), 0o640); err != nil {
 				m.t.Fatal(err)
 			}
-		}, code: exitKeyUnusable},
+		}, code: exitKeyUnusable, says: "key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -434,8 +442,8 @@ func TestServeEndsWithTheCodeOfItsReason(t *testing.T) {
 			if o != nil {
 				dead(t, o)
 			}
-			if !strings.Contains(f.log.String(), "sema: ") {
-				t.Errorf("it does not say why:\n%s", f.log.String())
+			if _, last, _ := strings.Cut(f.log.String(), "sema: "); !strings.Contains(strings.ReplaceAll(last, "\n", " "), c.says) {
+				t.Errorf("it does not say why (%s):\n%s", c.says, f.log.String())
 			}
 			if c.after != nil {
 				c.after(m, id)
