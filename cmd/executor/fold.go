@@ -43,14 +43,18 @@ func fold(text string, width int) []string {
 }
 
 // foldCommand breaks a shell command between its words, as a shell takes it. Its
-// words stay whole, and one with quotes stays on one line, however long that is.
+// words stay whole, however long they are.
 func foldCommand(command, indent string, width int) string {
-	if length(command) <= width || strings.ContainsAny(command, `'"\`) {
+	if length(command) <= width {
+		return command
+	}
+	words, ok := quotedWords(command)
+	if !ok {
 		return command
 	}
 	var b strings.Builder
 	column := 0
-	for i, word := range strings.Fields(command) {
+	for i, word := range words {
 		switch n := length(word); {
 		case i == 0:
 			column = n
@@ -64,6 +68,36 @@ func foldCommand(command, indent string, width int) string {
 		b.WriteString(word)
 	}
 	return b.String()
+}
+
+// quotedWords parts a command at the blanks between its words, which keep their
+// quotes. It knows the quotes that package remedy writes, and no others.
+func quotedWords(command string) (words []string, ok bool) {
+	word, quoted, escaped := "", false, false
+	for _, r := range command {
+		switch {
+		case escaped:
+			escaped = false
+		case r == '\'':
+			quoted = !quoted
+		case quoted:
+		case r == '\\':
+			escaped = true
+		case r == '"':
+			return nil, false
+		case r == ' ':
+			if word != "" {
+				words = append(words, word)
+			}
+			word = ""
+			continue
+		}
+		word += string(r)
+	}
+	if word != "" {
+		words = append(words, word)
+	}
+	return words, !quoted && !escaped
 }
 
 func length(s string) int { return utf8.RuneCountInString(s) }

@@ -29,7 +29,10 @@ func TestACommandIsFoldedSoThatItCanBePasted(t *testing.T) {
 	for command, want := range map[string]string{
 		"chmod go= /a/b":                        "chmod go= /a/b",
 		"sema device enroll --server https://x": "sema device enroll \\\n  --server https://x",
-		"mkdir -p '/with many blanks in   it'":  "mkdir -p '/with many blanks in   it'",
+		"mkdir -p '/with many blanks in   it'":  "mkdir -p \\\n  '/with many blanks in   it'",
+		`rm '/it'\''s here' '/and   there'`:     "rm '/it'\\''s here' \\\n  '/and   there'",
+		`echo "a   b" c d e f g h i j k`:        `echo "a   b" c d e f g h i j k`,
+		`echo 'never closed a b c d e`:          `echo 'never closed a b c d e`,
 		"rm /" + strings.Repeat("long/", 9):     "rm \\\n  /" + strings.Repeat("long/", 9),
 	} {
 		if got := foldCommand(command, "  ", width); got != want {
