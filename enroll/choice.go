@@ -92,7 +92,7 @@ func (e *RevokedError) Error() string {
 
 // Advice says what a person can do.
 func (e *RevokedError) Advice() string {
-	return remedy.Step("Enroll again for a new device id", e.Record.Server.EnrollCommand())
+	return remedy.Step("Enroll again for a new device id", e.Record.Server.EnrollCommand(e.Record.WorkspaceRoot))
 }
 
 // ExitCode implements the interface that ExitCode asks for.

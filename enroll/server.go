@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/sema-agent/device-executor/internal/remedy"
@@ -48,6 +49,11 @@ func parseServer(raw string, allowInsecure bool) (Server, error) {
 	case scheme == "http" && !loopback(u.Hostname()) && !allowInsecure:
 		return Server{}, fmt.Errorf("%q is not encrypted; use https://, or --allow-insecure if you accept that anyone on the way can read the credential", raw)
 	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return Server{}, fmt.Errorf("%q has a port that cannot be: ports go from 1 to 65535", raw)
+		}
+	}
 	prefix := strings.TrimRight(u.EscapedPath(), "/")
 	if strings.Contains(prefix, "//") || strings.Contains(prefix+"/", "/../") || strings.Contains(prefix+"/", "/./") {
 		return Server{}, fmt.Errorf("%q has a path that is not in its simplest form", raw)
@@ -87,12 +93,14 @@ func (s Server) Insecure() bool {
 }
 
 // EnrollCommand is the command line that makes this machine a device of the
-// server.
-func (s Server) EnrollCommand() string {
+// server, with the workspace named: pasted in another folder, it must not give
+// that one away.
+func (s Server) EnrollCommand(workspace string) string {
 	words := []string{"enroll", "--server", s.String()}
 	if s.Insecure() {
 		words = append(words, "--allow-insecure")
 	}
+	words = append(words, "--workspace", workspace)
 	return remedy.Command(words...)
 }
 

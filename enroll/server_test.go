@@ -70,6 +70,8 @@ func TestAddressesThatAreNotServersAreRefused(t *testing.T) {
 		"http://10.0.0.1":                "--allow-insecure",
 		"https://user:hunter2@sema.test": "credential",
 		"https://sema.example:port":      "not an address",
+		"https://sema.example:65536":     "65535",
+		"https://sema.example:0":         "65535",
 		"https://a b":                    "not an address",
 	}
 	for raw, word := range cases {

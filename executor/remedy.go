@@ -31,5 +31,5 @@ func (c *Config) enrollAgain() string {
 	if c.Server.IsZero() {
 		return ""
 	}
-	return c.Server.EnrollCommand()
+	return c.Server.EnrollCommand(c.WorkspaceRoot)
 }

@@ -13,11 +13,11 @@ func TestWhatACommandMendsIsSaidWithTheCommandAsItIsPasted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{DeviceID: "dev 1", Server: server}
+	c := Config{DeviceID: "dev 1", Server: server, WorkspaceRoot: "/my code"}
 	for cause, want := range map[link.Cause]string{
 		link.CauseDialFailed:     "sema device doctor --device 'dev 1'",
-		link.CauseEnrollmentGone: "sema device enroll --server http://sema.example:8080/x --allow-insecure",
-		link.CauseRevoked:        "sema device enroll --server http://sema.example:8080/x --allow-insecure",
+		link.CauseEnrollmentGone: "sema device enroll --server http://sema.example:8080/x --allow-insecure --workspace '/my code'",
+		link.CauseRevoked:        "sema device enroll --server http://sema.example:8080/x --allow-insecure --workspace '/my code'",
 		link.CauseLaneOff:        "",
 		link.CauseDraining:       "",
 	} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // app is what a command may touch of the world, so that tests can hand it
@@ -45,6 +46,7 @@ func run(args []string, a *app) int {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	strictly(root)
+	caller := a.stderr
 	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitOK
@@ -54,7 +56,11 @@ func run(args []string, a *app) int {
 	if errors.As(err, &quiet) && quiet.err == nil {
 		return code
 	}
-	fmt.Fprintln(a.stderr, foldAll("sema: "+explain(err), "", columns))
+	text := foldAll("sema: "+explain(err), "", columns)
+	fmt.Fprintln(a.stderr, text)
+	if a.stderr != caller && !forManager(args) { // the log has it; so must who waits for the command
+		fmt.Fprintln(caller, text)
+	}
 	return code
 }
 
@@ -70,7 +76,7 @@ func newRoot(a *app) *cobra.Command {
 		RunE:          showHelp,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v\nRun '%s --help' for its flags.", err, c.CommandPath())
+		return usagef("%s\nRun '%s --help' for its flags.", flagTrouble(err), c.CommandPath())
 	})
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", columns)))
 	device := &cobra.Command{
@@ -84,6 +90,31 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(newTopics()...)
 	a.completeFlags(root)
 	return root
+}
+
+// flagTrouble says what is wrong with a flag, and not in the words of what
+// reads numbers and times.
+func flagTrouble(err error) string {
+	var wrong *pflag.InvalidValueError
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	f := wrong.GetFlag()
+	takes, name := "", "--"+f.Name
+	switch f.Value.Type() {
+	case "int":
+		takes = "a whole number"
+	case "duration":
+		takes = "a time like 90s, 5m or 2h"
+	case "bool":
+		takes = "true or false"
+	default:
+		return err.Error()
+	}
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	return fmt.Sprintf("%s takes %s, not %q", name, takes, wrong.GetValue())
 }
 
 // strictly makes the commands that cobra adds refuse words that mean nothing to

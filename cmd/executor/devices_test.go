@@ -82,7 +82,7 @@ func TestEnrollingAgainReplacesARevokedDevice(t *testing.T) {
 		t.Errorf("list: %+v", s)
 	}
 	report := m.examine(exitUnexpected, "--device", old)
-	if f := report.Devices[0].Findings; len(f) != 1 || f[0].Check != "revoked" || !strings.Contains(f[0].Run, "sema device enroll --server "+m.url) {
+	if f := report.Devices[0].Findings; len(f) != 1 || f[0].Check != "revoked" || f[0].Run != "sema device enroll --server "+m.url+" --workspace "+workspace {
 		t.Errorf("doctor: %+v", f)
 	}
 	fresh := m.enroll(workspace)

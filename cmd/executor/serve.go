@@ -228,7 +228,7 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 			log.Error("the key of the revoked device could not be deleted; delete it by hand", "err", after)
 		}
 		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: its key has been deleted from this machine.\n%s", record.DeviceID,
-			remedy.Step("To go on, enroll again", record.Server.EnrollCommand())))
+			remedy.Step("To go on, enroll again", record.Server.EnrollCommand(record.WorkspaceRoot))))
 	case errors.Is(err, link.ErrSuperseded):
 		return exitWith(exitSuperseded, fmt.Errorf("another executor took over %s: a copy of its key is in use elsewhere.\nIf that is not you, revoke the device at the server; otherwise keep one of the two", record.DeviceID))
 	case errors.As(err, &old):

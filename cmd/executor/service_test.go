@@ -250,6 +250,10 @@ func TestTheLogFileHasTheLastWords(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "sema device enroll") {
 		t.Errorf("the log is %q, %v", text, err)
 	}
+	s = m.run("device", "serve", "--"+service.LogFileFlag, log)
+	if s.code != exitNoDevice || !strings.Contains(s.stderr, "sema device enroll") {
+		t.Errorf("who is no service manager hears nothing: exit %d, stderr %q", s.code, s.stderr)
+	}
 	if s := m.run("device", "serve", "--no-such-flag", "--"+service.ZeroWhenFinalFlag); s.code != exitOK {
 		t.Errorf("a flag of another version is tried again and again: exit %d", s.code)
 	}

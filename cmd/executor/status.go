@@ -82,7 +82,7 @@ to do about it. Works without a network and without a running executor.`,
 // believed.
 func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked(),
-		named: a.named(r.DeviceID), enroll: r.Server.EnrollCommand()}
+		named: a.named(r.DeviceID), enroll: r.Server.EnrollCommand(r.WorkspaceRoot)}
 	s.Running, s.PID = holder(r.Dir())
 	if !s.Running {
 		state, err := a.serviceBeside(ctx, r.DeviceID)

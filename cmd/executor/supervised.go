@@ -29,11 +29,14 @@ func (a *app) logTo(path string) error {
 // that only tells success from failure passes a flag, and gets success for every
 // end after which another start would be in vain.
 func told(args []string, code int) int {
-	if slices.Contains(args, "--"+service.ZeroWhenFinalFlag) && service.Final(code) {
+	if forManager(args) && service.Final(code) {
 		return exitOK
 	}
 	return code
 }
+
+// forManager reports whether such a service manager started this.
+func forManager(args []string) bool { return slices.Contains(args, "--"+service.ZeroWhenFinalFlag) }
 
 // announce returns what tells systemd of an executor's states. The first state
 // means that the device is held and the server is being looked for: it is up.

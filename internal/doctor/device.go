@@ -33,7 +33,7 @@ func revoked(r *enroll.Record) []Finding {
 		Check: "revoked", Level: Fail,
 		What: fmt.Sprintf("the server revoked this device on %s", r.RevokedAt.Local().Format("2006-01-02 15:04")),
 		Why:  "That is for good: its key has been deleted. Enrolling again makes a new device.",
-		Run:  r.Server.EnrollCommand(),
+		Run:  r.Server.EnrollCommand(r.WorkspaceRoot),
 	}}
 }
 
@@ -52,7 +52,7 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 				f.Mend = "If others may have read it, revoke the device at the server and enroll again. If not, take their rights away:"
 				f.Run = "chmod go= " + remedy.Quote(trouble.Path)
 			case enroll.KeyMissing, enroll.KeyDamaged, enroll.KeyMismatch:
-				f.Run = r.Server.EnrollCommand()
+				f.Run = r.Server.EnrollCommand(r.WorkspaceRoot)
 			}
 		}
 		return []Finding{f}
@@ -231,7 +231,7 @@ func serviceTroubles(s ServiceState, deviceID string) (found []Finding) {
 		add("it does not start by itself", "After the next start of the machine this device stays offline.",
 			"", remedy.For(deviceID, "service", "install"))
 	case s.Lingering != nil && !*s.Lingering:
-		add("it ends when you sign out", "Without lingering, user services live as long as your last session.", "", "loginctl enable-linger")
+		add("it ends when you sign out", "Without lingering, user services live as long as your last session.", "", "sudo loginctl enable-linger $USER")
 	}
 	return found
 }

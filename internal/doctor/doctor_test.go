@@ -411,6 +411,9 @@ func TestTheServiceManagersWordCounts(t *testing.T) {
 		found := false
 		for _, f := range findings(w.examine()) {
 			found = found || f.Check == "service" && f.Level == c.level && strings.Contains(f.What, c.what)
+			if strings.Contains(f.What, "when you sign out") && f.Run != "sudo loginctl enable-linger $USER" {
+				t.Errorf("%s: mended by %q, which install has tried without sudo already", name, f.Run)
+			}
 		}
 		if !found {
 			t.Errorf("%s: no finding at %q with %q", name, c.level, c.what)
