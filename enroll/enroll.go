@@ -62,6 +62,9 @@ func (e *Enroller) Enroll(ctx context.Context, q Request) (*Enrolled, error) {
 	if err != nil {
 		return nil, &UsageError{What: "workspace", Err: fmt.Errorf("%q cannot be worked in, so choose another with --workspace: %w", root, err)}
 	}
+	if err := e.Home.mayKeep(); err != nil { // before the server is troubled, or waited for
+		return nil, err
+	}
 	lane, err := e.Client.Discover(ctx, q.Server)
 	if err != nil {
 		return nil, err

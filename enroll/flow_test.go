@@ -455,6 +455,36 @@ func TestUnenrollRemovesKeyAndRecord(t *testing.T) {
 	}
 }
 
+func TestTheServerIsNotTroubledWhereRecordsCannotBeKept(t *testing.T) {
+	place := t.TempDir()
+	file := filepath.Join(place, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := filepath.Join(place, "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]error{file: syscall.ENOTDIR, filepath.Join(file, "below"): syscall.ENOTDIR, filepath.Join(closed, "sema"): syscall.EACCES} {
+		if want == syscall.EACCES && os.Geteuid() == 0 {
+			continue // root may write there
+		}
+		m := newMachine(t)
+		home, err := enroll.HomeAt(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Home = home
+		m.Client = newClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+			t.Errorf("%s: asked the server for %s", dir, r.URL.Path)
+			return m.registry.RoundTrip(r)
+		}))
+		if _, err := m.Enroll(m.ctx, m.request(t)); !errors.Is(err, want) || !strings.Contains(err.Error(), dir) && !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 func TestANewerServerIsANote(t *testing.T) {
 	m := newMachine(t)
 	m.Client = newClient(roundTrip(func(r *http.Request) (*http.Response, error) {

@@ -3,6 +3,7 @@ package enroll
 import (
 	"bytes"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func FuzzAnswer(f *testing.F) {
 // FuzzParseServer: an accepted address is in its only spelling, and hides
 // nothing.
 func FuzzParseServer(f *testing.F) {
-	for _, s := range []string{"https://sema.example:443/a%2Fb//", "http://[::1]:80", "https://u:p@h", "HTTPS://H?", "http://127.0.0.1:0/."} {
+	for _, s := range []string{"https://sema.example:443/a%2Fb//", "http://[::1]:80", "https://u:p@h", "https://h/@", "HTTPS://H?", "http://127.0.0.1:0/."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -92,7 +93,8 @@ func FuzzParseServer(f *testing.F) {
 		if err != nil || again != s {
 			t.Fatalf("%q is %q, which is %q, %v", raw, s, again, err)
 		}
-		if s.Insecure() || strings.ContainsAny(s.String(), "@?#") || !strings.HasPrefix(s.WebSocketURL(""), "ws") {
+		u, err := url.Parse(s.String())
+		if err != nil || u.User != nil || s.Insecure() || strings.ContainsAny(s.String(), "?#") || !strings.HasPrefix(s.WebSocketURL(""), "ws") {
 			t.Fatalf("%q is %q", raw, s)
 		}
 	})

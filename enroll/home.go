@@ -192,6 +192,12 @@ func (h *Home) Unenroll(ctx context.Context, r *Record, stores Stores) error {
 	if err := stores.deleteKey(ctx, r.KeyStore, r); err != nil {
 		return err
 	}
+	return h.Forget(r)
+}
+
+// Forget removes a device's folder, and with it a key that is kept in a file. One
+// in a keychain stays there: this is for a keychain that is gone for good.
+func (h *Home) Forget(r *Record) error {
 	if err := os.RemoveAll(r.dir); err != nil {
 		return fmt.Errorf("remove the record: %w", err)
 	}

@@ -1,13 +1,19 @@
 package enroll
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sema-agent/device-executor/handshake"
 )
@@ -54,6 +60,33 @@ func (h *Home) begun(server Server, token Token) *Record {
 		}
 	}
 	return nil
+}
+
+// mayKeep reports what stands against making the folders of a new enrollment, as
+// far as that can be told without making them.
+func (h *Home) mayKeep() error {
+	missing, dir := "", h.enrolling()
+	for {
+		info, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			missing, dir = dir, filepath.Dir(dir)
+			continue
+		}
+		if err == nil && !info.IsDir() {
+			err = syscall.ENOTDIR
+		}
+		if err == nil {
+			err = unix.Access(dir, unix.W_OK|unix.X_OK)
+		}
+		var path *fs.PathError
+		if err != nil && !errors.As(err, &path) {
+			err = &fs.PathError{Op: "mkdir", Path: cmp.Or(missing, dir), Err: err}
+		}
+		if err != nil {
+			return fmt.Errorf("make a folder for the records: %w", err)
+		}
+		return nil
+	}
 }
 
 // begin makes the folder of a new enrollment. Its record is not stored yet.

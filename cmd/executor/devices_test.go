@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/internal/doctor"
 )
@@ -200,6 +201,21 @@ func TestADeviceThatIsServedIsNotUnenrolled(t *testing.T) {
 	m.stdin = strings.NewReader("yes\n")
 	if s := m.run("device", "unenroll"); s.code != 0 || len(m.devices()) != 0 {
 		t.Errorf("answered yes: %+v", s)
+	}
+}
+
+func TestADeviceWhoseKeychainIsGoneCanBeForgotten(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	if err := m.home().Update(m.record(id), func(r *enroll.Record) { r.KeyStore = enroll.StoreKeychain }); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll", "--yes"); s.code != exitKeyUnusable || !strings.Contains(s.stderr, "\n  sema device unenroll --keep-key\n") || len(m.devices()) != 1 {
+		t.Errorf("with a key that cannot be deleted: %+v", s)
+	}
+	m.stdin = strings.NewReader("yes\n")
+	if s := m.run("device", "unenroll", "--keep-key"); s.code != 0 || !strings.Contains(s.stderr, "but not the key") || len(m.devices()) != 0 {
+		t.Errorf("forgotten: %+v", s)
 	}
 }
 

@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/remedy"
 )
 
 func newUnenroll(a *app) *cobra.Command {
 	var device string
-	var yes bool
+	var yes, keepKey bool
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "unenroll",
@@ -21,7 +22,11 @@ func newUnenroll(a *app) *cobra.Command {
 		Long: `Delete the private key and the record of a device from this machine.
 
 The server is not told: it keeps the device, offline for good, until the
-account's owner revokes it there. Enrolling again makes a new device.`,
+account's owner revokes it there. Enrolling again makes a new device.
+
+Where the key's keychain is gone for good, the key cannot be deleted and the
+record stays. With --keep-key the record goes all the same, and the key stays
+where it is; revoke the device at the server then.`,
 		Example: "  sema device unenroll\n  sema device unenroll --yes --json",
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -37,11 +42,24 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\n%s", record.DeviceID, pid, how))
 			}
 			if !yes {
-				if err := a.confirm(fmt.Sprintf("Delete the key and the record of %s (%s)?", record.DeviceID, record.Server)); err != nil {
+				what := "the key and the record"
+				if keepKey && record.KeyStore == enroll.StoreKeychain {
+					what = "the record, but not the key,"
+				}
+				if err := a.confirm(fmt.Sprintf("Delete %s of %s (%s)?", what, record.DeviceID, record.Server)); err != nil {
 					return err
 				}
 			}
-			if err := home.Unenroll(c.Context(), record, a.stores()); err != nil {
+			if keepKey {
+				err = home.Forget(record)
+			} else {
+				err = home.Unenroll(c.Context(), record, a.stores())
+			}
+			if key := (*enroll.KeyError)(nil); errors.As(err, &key) {
+				return fmt.Errorf("%w\n%s", err, remedy.Step("If that keychain is gone for good, forget the device and revoke it at the server",
+					remedy.For(a.named(record.DeviceID), "unenroll", "--keep-key")))
+			}
+			if err != nil {
 				return err
 			}
 			left, _ := a.serviceBeside(c.Context(), record.DeviceID) // the device is gone in any case
@@ -56,6 +74,7 @@ account's owner revokes it there. Enrolling again makes a new device.`,
 	}
 	c.Flags().StringVar(&device, "device", "", deviceFlagHelp)
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.Flags().BoolVar(&keepKey, "keep-key", false, "leave a key that is in a keychain there")
 	jsonFlag(c, &asJSON)
 	return c
 }

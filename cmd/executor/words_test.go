@@ -80,7 +80,7 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 		"a log file below a file":                   {nil, "device serve --log-file /dev/null/x", exitUsage, "name another place"},
 		"a credential file that is missing":         {nil, "device enroll --server SERVER --credential-file /no/such/file", exitUsage, "Name one that is there"},
 		"a home nobody can read":                    {with("SEMA_HOME", "/dev/null"), "device list", exitUnexpected, "A part of that path is a file"},
-		"a home nobody can make":                    {with("SEMA_HOME", "/proc/self/x"), "device enroll --server SERVER", exitUnexpected, "Name one that is there"},
+		"a home nobody can make":                    {with("SEMA_HOME", "/proc/self/x"), "device enroll --server SERVER", exitUnexpected, "Name another place"},
 		"a file to put that is missing":             {nil, "device try --put /no/such/file:/tmp/x", exitUnexpected, "Name one that is there"},
 		"a workspace to try that is missing":        {nil, "device try --workspace /no/such/folder -- true", exitUsage, "name a folder that is"},
 		"a folder for manual pages that is missing": {nil, "man /no/such/folder", exitUnexpected, "make it first"},
