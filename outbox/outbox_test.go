@@ -406,6 +406,37 @@ func TestChunksGoAgainWithoutProgress(t *testing.T) {
 	})
 }
 
+func TestWhatIsAcknowledgedWhileItWaitsToGoAgainIsNotSent(t *testing.T) {
+	for _, finished := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := outbox.New(outbox.Config{})
+			o.Resume("1", nil, nil)
+			l := o.Open("a")
+			if err := l.Append(t.Context(), wire.ChunkStdout, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if finished {
+				l.Finish(wire.Failf(wire.CodeTimeout, "stopped"))
+			}
+			drain(t, o)
+			time.Sleep(10 * time.Second)
+			o.Tick(time.Now()) // the chunk is due again
+			o.AckChunk("a", 0) // and then need not be
+			if said := drain(t, o); said != "" {
+				t.Errorf("finished %v: sent %s", finished, said)
+			}
+			if got := o.Holding(); !slices.Equal(got, []string{"a"}) {
+				t.Fatalf("finished %v: holds %v", finished, got)
+			}
+			if !finished {
+				if err := l.Append(t.Context(), wire.ChunkStdout, []byte("y")); err != nil {
+					t.Errorf("the command's next word: %v", err)
+				}
+			}
+		})
+	}
+}
+
 func TestResultGoesAgainBoundedly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -27,6 +27,9 @@ func (o *Outbox) Next(dst []byte) (frame []byte, ok bool) {
 		if l == nil {
 			return dst, false
 		}
+		if !l.chunkDue() && !l.resultDue() {
+			continue // all that was due again has been acknowledged while it waited
+		}
 		frame, err := o.speak(l, dst)
 		if err != nil {
 			// Only an id that no frame can hold comes here.
