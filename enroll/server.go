@@ -3,6 +3,7 @@ package enroll
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -81,6 +82,9 @@ func (s Server) String() string {
 	}
 	return s.scheme + "://" + s.host + s.prefix
 }
+
+// LogValue implements slog.LogValuer: logs for programs get the address, too.
+func (s Server) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // IsZero reports whether there is no address here.
 func (s Server) IsZero() bool { return s.host == "" }

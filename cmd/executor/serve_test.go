@@ -375,6 +375,26 @@ func TestAClosedTerminalDoesNotEndServe(t *testing.T) {
 	m.blameless()
 }
 
+func TestALogForProgramsSaysWhichServer(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	f := m.serve(m.enroll(""), "--log-format", "json").active()
+	f.send(syscall.SIGTERM)
+	f.ends(exitOK)
+	var starting struct{ Msg, Device, Server, Workspace string }
+	for line := range strings.Lines(f.log.String()) {
+		if !strings.Contains(line, `"starting"`) {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &starting); err != nil {
+			t.Errorf("%v in %s", err, line)
+		}
+	}
+	if starting.Server != m.url || starting.Device != f.device {
+		t.Errorf("it started with %+v, want server %s of %s\n%s", starting, m.url, f.device, f.log.String())
+	}
+}
+
 func TestServeEndsWithTheCodeOfItsReason(t *testing.T) {
 	keyOf := func(m *machine, id string) string { return filepath.Join(m.record(id).Dir(), "key") }
 	for name, c := range map[string]struct {
