@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -46,6 +47,7 @@ type machine struct {
 	now    func() time.Time
 	stdin  io.Reader
 
+	program  string // what processes of their own run; the test binary if it is empty
 	services serviceHost
 }
 
@@ -168,7 +170,7 @@ func digest(token string) string {
 // command prepares a command line for a process of its own.
 func (m *machine) command(args ...string) *exec.Cmd {
 	m.t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
+	cmd := exec.Command(cmp.Or(m.program, os.Args[0]), args...)
 	cmd.Env = []string{asMain + "=1", "PATH=/usr/bin:/bin"}
 	for name, value := range m.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
