@@ -27,6 +27,7 @@ func deviceCommands(a *app) []*cobra.Command {
 		newUnenroll(a),
 		newKey(a),
 		newConformance(a),
+		newRefserver(a),
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // answers are what the commands print with --json.
 var answers = map[string]any{
 	"list": listedDevice{}, "enroll": enrolledDevice{}, "unenroll": unenrolledDevice{}, "key move": movedKey{}, "status": deviceStatus{},
-	"doctor": doctor.Report{}, "activity": activity.Entry{}, "version": versionInfo{},
+	"doctor": doctor.Report{}, "activity": activity.Entry{}, "version": versionInfo{}, "refserver": event{},
 	"service install": installedService{}, "service uninstall": removedService{},
 	"service start": serviceDevice{}, "service stop": serviceDevice{}, "service status": serviceStatus{},
 }

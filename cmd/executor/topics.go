@@ -99,6 +99,11 @@ are left out where there is nothing to say.
                      enabled, lingering*, running, restarting*, phase*, pid*,
                      restarts*, lastExit*, text*
   conformance        passed, failed, notApplicable, rows and more
+  refserver          a line for each event: event (listening, connected,
+                     goodbye, sent, output, settled, refused, violation),
+                     server*, deviceId*, gen*, instructionId*, kind*, chunk*,
+                     text*, base64*, outcome*, settledBy*, bytes*, reason*,
+                     line*, message*
   version            version, revision*, modified*, protocolVersion, go,
                      platform
 
