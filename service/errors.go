@@ -34,6 +34,12 @@ func (e *NoManagerError) Unwrap() error { return e.Err }
 // Advice says what a person can do.
 func (e *NoManagerError) Advice() string { return e.Remedy }
 
+// elsewhere is what to do where no manager can be had at all.
+func elsewhere(deviceID string) string {
+	return remedy.Step("Run this in the foreground, or have whatever runs services here run it, and again after the exit codes 1 and 9",
+		remedy.For(deviceID, "serve"))
+}
+
 // NotInstalledError means that the device has no service.
 type NotInstalledError struct {
 	DeviceID string

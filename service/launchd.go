@@ -52,7 +52,7 @@ func (m *Launchd) launchctl(ctx context.Context, args ...string) (string, error)
 	case missing(err):
 		err = &NoManagerError{Manager: "launchd", Why: "its program launchctl is not there", Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
-		err = &NoManagerError{Manager: "launchd", Why: fmt.Sprintf("it did not answer within %s", patience), Err: err}
+		err = &NoManagerError{Manager: "launchd", Why: "it did not answer in time", Err: err}
 	}
 	return text, err
 }
@@ -218,7 +218,7 @@ const startLimit = 15 * time.Second
 // Start implements Manager. launchd knows nothing of being up; that the process
 // is there is all that can be waited for.
 func (m *Launchd) Start(ctx context.Context, deviceID string) error {
-	if err := m.installed(deviceID); err != nil {
+	if err := m.installed(ctx, deviceID); err != nil {
 		return err
 	}
 	if err := m.reach(ctx, deviceID); err != nil {
@@ -248,7 +248,7 @@ func (m *Launchd) Start(ctx context.Context, deviceID string) error {
 
 // Stop implements Manager.
 func (m *Launchd) Stop(ctx context.Context, deviceID string) error {
-	if err := m.installed(deviceID); err != nil {
+	if err := m.installed(ctx, deviceID); err != nil {
 		return err
 	}
 	j, err := m.look(ctx, deviceID)
@@ -263,15 +263,20 @@ func (m *Launchd) Stop(ctx context.Context, deviceID string) error {
 	return err
 }
 
-// installed refuses devices that have no agent.
-func (m *Launchd) installed(deviceID string) error {
+// installed refuses devices that have no agent. It says so where there could be
+// one: the advice is to install it.
+func (m *Launchd) installed(ctx context.Context, deviceID string) error {
 	if err := checkID(deviceID); err != nil {
 		return err
 	}
-	if path := m.file(deviceID); !exists(path) {
-		return &NotInstalledError{DeviceID: deviceID, File: path}
+	path := m.file(deviceID)
+	if exists(path) {
+		return nil
 	}
-	return nil
+	if err := m.reach(ctx, deviceID); err != nil {
+		return err
+	}
+	return &NotInstalledError{DeviceID: deviceID, File: path}
 }
 
 // State implements Manager.
@@ -283,10 +288,10 @@ func (m *Launchd) State(ctx context.Context, deviceID string) (State, error) {
 	_, what, err := look(path)
 	state := State{Manager: "launchd", Service: agentLabel(deviceID), File: path,
 		Installed: what != absent, Edited: what == edited || what == foreign}
-	if err != nil || what == absent {
+	if err != nil {
 		return state, err
 	}
-	if err := m.reach(ctx, deviceID); err != nil {
+	if err := m.reach(ctx, deviceID); err != nil || what == absent {
 		return state, err
 	}
 	j, err := m.look(ctx, deviceID)
@@ -301,7 +306,7 @@ func (m *Launchd) State(ctx context.Context, deviceID string) (State, error) {
 
 // Logs implements Manager.
 func (m *Launchd) Logs(ctx context.Context, deviceID string, q LogQuery, out io.Writer) error {
-	if err := m.installed(deviceID); err != nil {
+	if err := m.installed(ctx, deviceID); err != nil {
 		return err
 	}
 	log := m.logFile(deviceID)

@@ -251,10 +251,14 @@ func TestUninstallRemovesTheAgentAndNothingElse(t *testing.T) {
 func TestWithoutASessionAtTheScreenThereIsARemedy(t *testing.T) {
 	m, s := aLaunchd(t)
 	s.loggedIn = false
-	_, err := m.Install(t.Context(), aSpec(), false)
-	var none *NoManagerError
-	if !errors.As(err, &none) || !strings.Contains(none.Advice(), "sema device serve") || exists(m.file("dev_01")) {
-		t.Errorf("install: %v", err)
+	for verb, do := range everyVerb(t, m) {
+		var none *NoManagerError
+		if err := do(); !errors.As(err, &none) || !strings.Contains(none.Advice(), "sema device serve") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if exists(m.file("dev_01")) {
+		t.Error("an agent was written that nobody runs")
 	}
 }
 

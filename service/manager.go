@@ -131,7 +131,8 @@ type Manager interface {
 	// Stop stops it and comes back when it has ended. It starts by itself again
 	// with the next session or the next start of the machine.
 	Stop(ctx context.Context, deviceID string) error
-	// State looks. Beside a *NoManagerError there is what the file alone tells.
+	// State looks. Beside a *NoManagerError there is what the file alone tells;
+	// of a device without a service, the error means that it cannot have one.
 	State(ctx context.Context, deviceID string) (State, error)
 	// Logs copies the log to out.
 	Logs(ctx context.Context, deviceID string, q LogQuery, out io.Writer) error

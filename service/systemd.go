@@ -31,8 +31,7 @@ func (m *Systemd) reach(deviceID string) (env []string, err error) {
 		return &NoManagerError{Manager: "systemd", Why: why, Remedy: remedy}
 	}
 	if _, err := os.Stat(m.c.Root + "/run/systemd/system"); err != nil {
-		return nil, unreachable("this machine is not run by systemd",
-			remedy.Step("Have whatever runs services here run this, and again after the exit codes 1 and 9", remedy.For(deviceID, "serve")))
+		return nil, unreachable("this machine is not run by systemd", elsewhere(deviceID))
 	}
 	lingerFirst := remedy.Step("Start one that does not need a login", "sudo loginctl enable-linger "+remedy.Quote(m.c.User)) + "\nThen repeat this command."
 	dir := m.c.Getenv("XDG_RUNTIME_DIR")
@@ -51,10 +50,10 @@ func (m *Systemd) reach(deviceID string) (env []string, err error) {
 	return nil, unreachable("no systemd of "+m.c.User+" answers in "+dir, lingerFirst)
 }
 
-// systemctl asks or tells the user's manager.
-func (m *Systemd) systemctl(ctx context.Context, env []string, args ...string) (string, error) {
+// systemctl asks or tells the user's manager about a device.
+func (m *Systemd) systemctl(ctx context.Context, env []string, deviceID string, args ...string) (string, error) {
 	text, err := output(ctx, m.c.Runner, m.command(env, args...))
-	return text, m.explain(err)
+	return text, m.explain(deviceID, err)
 }
 
 func (m *Systemd) command(env []string, args ...string) Command {
@@ -62,14 +61,13 @@ func (m *Systemd) command(env []string, args ...string) Command {
 }
 
 // explain turns the failures that mean "no manager" into that.
-func (m *Systemd) explain(err error) error {
+func (m *Systemd) explain(deviceID string, err error) error {
 	var failed *CommandError
 	switch {
 	case missing(err):
-		return &NoManagerError{Manager: "systemd", Why: "its program systemctl is not there", Err: err,
-			Remedy: "Install systemd, or have whatever runs services here run the executor."}
+		return &NoManagerError{Manager: "systemd", Why: "its program systemctl is not there", Err: err, Remedy: elsewhere(deviceID)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &NoManagerError{Manager: "systemd", Why: fmt.Sprintf("it did not answer within %s", patience), Err: err,
+		return &NoManagerError{Manager: "systemd", Why: "it did not answer in time", Err: err,
 			Remedy: remedy.Step("Look at it", "systemctl --user status")}
 	case errors.As(err, &failed) && strings.Contains(failed.Complaint, "Failed to connect to bus"):
 		return &NoManagerError{Manager: "systemd", Why: failed.Complaint, Err: err,
@@ -110,7 +108,7 @@ func (m *Systemd) newFile(ctx context.Context, env []string, deviceID string) (s
 	if path := m.file(deviceID); exists(path) {
 		return path, nil
 	}
-	reads, err := m.systemctl(ctx, env, "show", "--property=UnitPath", "--value")
+	reads, err := m.systemctl(ctx, env, deviceID, "show", "--property=UnitPath", "--value")
 	if err != nil {
 		return "", err
 	}
@@ -151,12 +149,12 @@ func (m *Systemd) Install(ctx context.Context, s Spec, force bool) (*Installed, 
 	// An earlier install may have written the file and got no further.
 	outdated := done.Change != Unchanged || now.outdated
 	if outdated {
-		if _, err := m.systemctl(ctx, env, "daemon-reload"); err != nil {
+		if _, err := m.systemctl(ctx, env, s.DeviceID, "daemon-reload"); err != nil {
 			return nil, err
 		}
 	}
 	if !now.Enabled {
-		if _, err := m.systemctl(ctx, env, "--quiet", "enable", unitName(s.DeviceID)); err != nil {
+		if _, err := m.systemctl(ctx, env, s.DeviceID, "--quiet", "enable", unitName(s.DeviceID)); err != nil {
 			return nil, err
 		}
 	}
@@ -194,13 +192,13 @@ func (m *Systemd) lingering(ctx context.Context) bool {
 func (m *Systemd) bringUp(ctx context.Context, env []string, deviceID, verb string) error {
 	name := unitName(deviceID)
 	// What an earlier failure left is not what this start is about.
-	_, _ = m.systemctl(ctx, env, "reset-failed", name)
+	_, _ = m.systemctl(ctx, env, deviceID, "reset-failed", name)
 	err := m.c.Runner.Run(ctx, m.command(env, verb, name), io.Discard)
 	if err == nil {
 		return nil
 	}
 	var none *NoManagerError
-	if err = m.explain(err); errors.As(err, &none) {
+	if err = m.explain(deviceID, err); errors.As(err, &none) {
 		return err
 	}
 	failed := &StartError{DeviceID: deviceID, Service: name, Err: err}
@@ -224,19 +222,19 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 		return nil, err
 	}
 	name := unitName(deviceID)
-	if err := m.halt(ctx, env, name); err != nil {
+	if err := m.halt(ctx, env, deviceID); err != nil {
 		return nil, err
 	}
-	if _, err := m.systemctl(ctx, env, "--quiet", "disable", name); err != nil {
+	if _, err := m.systemctl(ctx, env, deviceID, "--quiet", "disable", name); err != nil {
 		return nil, err
 	}
 	if err := remove(path, m.configFolder(path)); err != nil {
 		return nil, err
 	}
-	if _, err := m.systemctl(ctx, env, "daemon-reload"); err != nil {
+	if _, err := m.systemctl(ctx, env, deviceID, "daemon-reload"); err != nil {
 		return nil, err
 	}
-	_, _ = m.systemctl(ctx, env, "reset-failed", name) // it may be remembered as failed; most are not
+	_, _ = m.systemctl(ctx, env, deviceID, "reset-failed", name) // it may be remembered as failed; most are not
 	done := &Removed{File: path}
 	if m.lingering(ctx) {
 		done.Notes = append(done.Notes, remedy.Step(fmt.Sprintf("Lingering stays on for %s, since other services may need it. To switch it off", m.c.User),
@@ -255,7 +253,7 @@ func (*Systemd) configFolder(path string) string {
 
 // Start implements Manager.
 func (m *Systemd) Start(ctx context.Context, deviceID string) error {
-	env, err := m.installed(deviceID)
+	env, err := m.installed(ctx, deviceID)
 	if err != nil {
 		return err
 	}
@@ -264,26 +262,32 @@ func (m *Systemd) Start(ctx context.Context, deviceID string) error {
 
 // Stop implements Manager.
 func (m *Systemd) Stop(ctx context.Context, deviceID string) error {
-	env, err := m.installed(deviceID)
+	env, err := m.installed(ctx, deviceID)
 	if err != nil {
 		return err
 	}
-	return m.halt(ctx, env, unitName(deviceID))
+	return m.halt(ctx, env, deviceID)
 }
 
-func (m *Systemd) halt(ctx context.Context, env []string, name string) error {
-	return m.explain(m.c.Runner.Run(ctx, m.command(env, "stop", name), io.Discard))
+func (m *Systemd) halt(ctx context.Context, env []string, deviceID string) error {
+	return m.explain(deviceID, m.c.Runner.Run(ctx, m.command(env, "stop", unitName(deviceID)), io.Discard))
 }
 
-// installed finds the way to the manager for a device that has a unit.
-func (m *Systemd) installed(deviceID string) ([]string, error) {
+// installed finds the way to the manager for a device that has a unit. Of one
+// that has none it says so where it could have one: the advice is to install it.
+func (m *Systemd) installed(ctx context.Context, deviceID string) ([]string, error) {
 	if err := checkID(deviceID); err != nil {
 		return nil, err
 	}
-	if path := m.file(deviceID); !exists(path) {
-		return nil, &NotInstalledError{DeviceID: deviceID, File: path}
+	env, err := m.reach(deviceID)
+	if err != nil || exists(m.file(deviceID)) {
+		return env, err
 	}
-	return m.reach(deviceID)
+	path, err := m.newFile(ctx, env, deviceID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, &NotInstalledError{DeviceID: deviceID, File: path}
 }
 
 // State implements Manager.
@@ -295,11 +299,18 @@ func (m *Systemd) State(ctx context.Context, deviceID string) (State, error) {
 	_, what, err := look(path)
 	state := State{Manager: "systemd", Service: unitName(deviceID), File: path,
 		Installed: what != absent, Edited: what == edited || what == foreign}
-	if err != nil || what == absent {
+	if err != nil {
 		return state, err
 	}
 	env, err := m.reach(deviceID)
 	if err != nil {
+		return state, err
+	}
+	if what == absent {
+		path, err := m.newFile(ctx, env, deviceID)
+		if err == nil {
+			state.File = path
+		}
 		return state, err
 	}
 	live, err := m.show(ctx, env, deviceID)
@@ -322,7 +333,7 @@ const (
 
 // show asks the manager what it knows of a device's unit.
 func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (State, error) {
-	text, err := m.systemctl(ctx, env, "show", unitName(deviceID),
+	text, err := m.systemctl(ctx, env, deviceID, "show", unitName(deviceID),
 		"--property=UnitFileState,ActiveState,SubState,MainPID,NRestarts,ExecMainCode,ExecMainStatus,StatusText,NeedDaemonReload")
 	if err != nil {
 		return State{}, err
@@ -364,7 +375,7 @@ func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (Stat
 
 // Logs implements Manager.
 func (m *Systemd) Logs(ctx context.Context, deviceID string, q LogQuery, out io.Writer) error {
-	env, err := m.installed(deviceID)
+	env, err := m.installed(ctx, deviceID)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,13 +94,13 @@ func TestEachMissingPieceOfSystemdHasItsMessage(t *testing.T) {
 		remedy  string
 	}{
 		"another init": {func(t *testing.T, c Config) { removeAll(t, c.Root+"/run/systemd") }, nil,
-			"not run by systemd", "sema device serve"},
+			"not run by systemd", "sema device serve --device dev_01"},
 		"no session": {func(t *testing.T, c Config) { removeAll(t, c.Root+"/run/user") }, nil,
 			"no XDG_RUNTIME_DIR", "sudo loginctl enable-linger ada"},
 		"no user manager": {func(t *testing.T, c Config) { removeAll(t, c.Root+"/run/user/1000/systemd") }, nil,
 			"no systemd of ada answers", "sudo loginctl enable-linger ada"},
 		"no systemctl": {nil, map[string]answer{"systemctl": {err: &CommandError{Err: exec.ErrNotFound}}},
-			"systemctl is not there", "Install systemd"},
+			"systemctl is not there", "sema device serve --device dev_01"},
 		"refused by the bus": {nil, map[string]answer{"systemctl": {err: failing(1, "Failed to connect to bus: Permission denied")}},
 			"Permission denied", "Log in as ada directly"},
 	} {
@@ -111,18 +112,31 @@ func TestEachMissingPieceOfSystemdHasItsMessage(t *testing.T) {
 			if c.answers != nil {
 				r.answers = c.answers
 			}
-			_, err := m.Install(t.Context(), aSpec(), false)
-			var none *NoManagerError
-			if !errors.As(err, &none) {
-				t.Fatalf("install: %v", err)
-			}
-			if !strings.Contains(none.Error(), c.why) || !strings.Contains(none.Advice(), c.remedy) {
-				t.Errorf("%v\n%s", none, none.Advice())
+			for verb, do := range everyVerb(t, m) {
+				var none *NoManagerError
+				if err := do(); !errors.As(err, &none) {
+					t.Errorf("%s: %v", verb, err)
+				} else if !strings.Contains(none.Error(), c.why) || !strings.Contains(none.Advice(), c.remedy) {
+					t.Errorf("%s: %v\n%s", verb, none, none.Advice())
+				}
 			}
 			if exists(m.file("dev_01")) {
 				t.Error("a unit was written that nobody runs")
 			}
 		})
+	}
+}
+
+// everyVerb is what a person can ask of a manager about a device without a
+// service. None of it may advise to install one where that cannot be done.
+func everyVerb(t *testing.T, m Manager) map[string]func() error {
+	const id = "dev_01"
+	return map[string]func() error{
+		"install": func() error { _, err := m.Install(t.Context(), aSpec(), false); return err },
+		"state":   func() error { _, err := m.State(t.Context(), id); return err },
+		"start":   func() error { return m.Start(t.Context(), id) },
+		"stop":    func() error { return m.Stop(t.Context(), id) },
+		"logs":    func() error { return m.Logs(t.Context(), id, LogQuery{}, io.Discard) },
 	}
 }
 
