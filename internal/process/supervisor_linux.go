@@ -78,6 +78,7 @@ func supervise(ch *channel) {
 // attend stays with the command until nothing of it is left.
 func (s *supervisor) attend(children <-chan os.Signal) {
 	timer := time.NewTimer(time.Hour)
+	timer.Stop() // until somebody wants the command ended: it may run for days
 	defer timer.Stop()
 	for !s.reap() {
 		select {
