@@ -13,6 +13,8 @@
 //
 // Rows run side by side, each in a folder and against a server of its own. What
 // the reference server objects to during a row fails the row, whatever it is about.
+// A few rows that fail are judged once more, alone, as a busy machine can cost a row
+// its patience; what was found beside the others is told as well.
 //
 // # The two command lines
 //

@@ -37,10 +37,17 @@ func (p *Printer) Row(r Result) error {
 	}
 	word := map[Verdict]string{Pass: "pass", Fail: "FAIL", NotApplicable: "n/a "}[r.Verdict]
 	_, err := fmt.Fprintf(p.w, "%s  %-24s %-12s %s\n", word, r.Row.ID, r.Row.Section, r.Row.Promise)
-	if err != nil || r.Verdict == Pass {
+	if err != nil {
 		return err
 	}
 	var b strings.Builder
+	for _, f := range r.Crowded {
+		fmt.Fprintf(&b, "        alone; beside other rows: %s\n", plain(f))
+	}
+	if r.Verdict == Pass {
+		_, err = io.WriteString(p.w, b.String())
+		return err
+	}
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "        %s\n", plain(f))
 	}
@@ -72,6 +79,7 @@ type reported struct {
 	Promise  string   `json:"promise"`
 	Verdict  Verdict  `json:"verdict"`
 	Findings []string `json:"findings,omitempty"`
+	Crowded  []string `json:"crowded,omitempty"`
 	Frames   []string `json:"frames,omitempty"`
 	Output   []string `json:"output,omitempty"`
 	TookMs   int64    `json:"tookMs"`
@@ -81,7 +89,7 @@ type reported struct {
 func WriteJSON(w io.Writer, results []Result) error {
 	rows := make([]reported, len(results))
 	for i, r := range results {
-		rows[i] = reported{r.Row.ID, r.Row.Section, r.Row.Promise, r.Verdict, r.Findings, r.Frames, r.Output, r.Took.Milliseconds()}
+		rows[i] = reported{r.Row.ID, r.Row.Section, r.Row.Promise, r.Verdict, r.Findings, r.Crowded, r.Frames, r.Output, r.Took.Milliseconds()}
 	}
 	n := Count(results)
 	e := json.NewEncoder(w)
@@ -113,6 +121,7 @@ type (
 		Time    string     `xml:"time,attr"`
 		Failure *junitText `xml:"failure"`
 		Skipped *junitText `xml:"skipped"`
+		Out     string     `xml:"system-out,omitempty"`
 	}
 	junitText struct {
 		Message string `xml:"message,attr"`
@@ -134,6 +143,9 @@ func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
 			c.Skipped = &junitText{Message: strings.Join(r.Findings, "; ")}
 		case NotJudged:
 			c.Skipped = &junitText{Message: string(NotJudged)}
+		}
+		if len(r.Crowded) > 0 {
+			c.Out = "alone; beside other rows: " + strings.Join(r.Crowded, "; ")
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

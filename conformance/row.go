@@ -50,5 +50,8 @@ type Result struct {
 	Frames []string
 	// Output is the end of what the executor printed, of a failed row.
 	Output []string
-	Took   time.Duration
+	// Crowded is what was found beside other rows, of a row that did not fail when
+	// it was judged again alone.
+	Crowded []string
+	Took    time.Duration
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sema-agent/device-executor/refserver"
@@ -21,12 +20,13 @@ type Config struct {
 	// Only are the ids of the rows to run, in any order; a trailing * stands for
 	// any end. None: all rows.
 	Only []string
-	// Parallel is how many rows run side by side. 0: 8, as most of them wait.
+	// Parallel is how many rows run side by side. 0: 8, as most of them wait. If no
+	// more than that fail, each of them is judged once more, alone.
 	Parallel int
 	// Dir gets a folder per row, kept for a row that fails. "": a temporary
 	// folder that is removed.
 	Dir string
-	// Done, if set, is told each result as it comes, one at a time.
+	// Done, if set, is told each result as it is final, one at a time.
 	Done func(Result)
 }
 
@@ -79,33 +79,7 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 		return nil, err
 	}
 
-	results := make([]Result, len(rows))
-	var telling sync.Mutex
-	var working sync.WaitGroup
-	free := make(chan struct{}, cfg.Parallel)
-	// The long rows first, so that none of them is left to run alone at the end.
-	order := make([]int, len(rows))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(rows[b].limit - rows[a].limit) })
-	for _, i := range order {
-		free <- struct{}{}
-		working.Go(func() {
-			defer func() { <-free }()
-			results[i] = Result{Row: rows[i], Verdict: NotJudged}
-			if ctx.Err() == nil {
-				results[i] = runRow(ctx, &cfg, rows[i], base)
-			}
-			if cfg.Done != nil {
-				telling.Lock()
-				defer telling.Unlock()
-				cfg.Done(results[i])
-			}
-		})
-	}
-	working.Wait()
-	return results, nil
+	return judge(ctx, &cfg, rows, base), nil
 }
 
 // folder makes the folder of the rows' folders, named by its real path, as
