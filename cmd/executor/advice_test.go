@@ -11,6 +11,8 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/doctor"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/service"
 )
 
@@ -96,6 +98,36 @@ func TestCommandsThatAreAdvisedCanBePastedWhereThereAreSeveralDevices(t *testing
 		want := "sema device " + c.says
 		if c.says != "" && !slices.ContainsFunc(says, func(s string) bool { return strings.HasPrefix(s+" ", want+" ") }) {
 			t.Errorf("%s: no %q in\n%s", c.line, want, text)
+		}
+	}
+}
+
+// Where no service can be had, whatever shows a device says what to run in its
+// place, and nothing advises what would only fail.
+func TestNobodyIsSentToInstallAServiceWhereThereCanBeNone(t *testing.T) {
+	m := newMachine(t)
+	none := &service.NoManagerError{Manager: "systemd", Why: "this machine is not run by systemd",
+		Remedy: remedy.Step("Run this in the foreground", remedy.Command("serve"))}
+	m.services.manager = func() (service.Manager, error) { return &keeper{silent: none}, nil }
+	enroll := "enroll --key-store file --server " + m.url + " --workspace " + t.TempDir()
+	for _, line := range []string{enroll, "status", "doctor", "service status"} {
+		s := m.run(append([]string{"device"}, strings.Fields(line)...)...)
+		fits(t, line, s.stdout+s.stderr)
+		if s.code != 0 || strings.Contains(s.stdout, "service install") || !strings.Contains(s.stdout, "sema device serve\n") {
+			t.Errorf("%s: %+v", line, s)
+		}
+	}
+	for _, line := range []string{"doctor", "service status"} {
+		if s := m.run(append([]string{"device"}, strings.Fields(line)...)...); !strings.Contains(strings.Join(strings.Fields(s.stdout), " "), none.Error()) {
+			t.Errorf("%s does not say why: %s", line, s.stdout)
+		}
+	}
+	if s := m.run("device", "service", "status", "--json"); s.code != 0 || !strings.Contains(s.stdout, `"installed":false`) || !strings.Contains(s.stdout, none.Why) {
+		t.Errorf("as JSON: %+v", s)
+	}
+	for _, f := range m.examine(0).Devices[0].Findings {
+		if f.Check == "service" && f.Level != doctor.OK {
+			t.Errorf("a machine without a service manager is out of order: %+v", f)
 		}
 	}
 }

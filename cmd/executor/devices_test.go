@@ -224,6 +224,7 @@ func TestUnenrollingSaysHowToRemoveTheService(t *testing.T) {
 		t.Skip("places a systemd unit")
 	}
 	m := newMachine(t)
+	m.services = serviceHost{} // this machine's own, which looks for the unit
 	id := m.enroll("")
 	m.env["XDG_CONFIG_HOME"] = t.TempDir()
 	units := filepath.Join(m.env["XDG_CONFIG_HOME"], "systemd", "user")

@@ -92,17 +92,16 @@ func (a *app) doctor() *doctor.Doctor {
 }
 
 func (a *app) serviceState(ctx context.Context, deviceID string) (doctor.ServiceState, error) {
-	manager, err := a.manager()
-	if err != nil {
-		return doctor.ServiceState{}, err
-	}
-	s, err := manager.State(ctx, deviceID)
+	s, err := a.serviceBeside(ctx, deviceID)
 	state := doctor.ServiceState{
-		Installed: s.Installed, Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering,
+		Installed: s.Installed, Barred: barred(s, err), Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering,
 		Running: s.Running, Restarting: s.Restarting,
 	}
 	if s.LastExit != nil {
 		state.LastExit = s.LastExit.String()
+	}
+	if state.Barred != nil {
+		return state, nil
 	}
 	return state, err
 }

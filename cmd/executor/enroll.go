@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -135,13 +136,13 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printEnrolled(done, f.json)
+	return a.printEnrolled(c.Context(), done, f.json)
 }
 
 // enrolledIndent stands below the names of what printEnrolled tells.
 const enrolledIndent = "             "
 
-func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
+func (a *app) printEnrolled(ctx context.Context, done *enroll.Enrolled, asJSON bool) error {
 	r := done.Record
 	for _, note := range done.Notes {
 		fmt.Fprintln(a.stderr, foldAll("Note: "+note, "", columns))
@@ -156,8 +157,10 @@ func (a *app) printEnrolled(done *enroll.Enrolled, asJSON bool) error {
 		})
 	}
 	about := a.named(r.DeviceID)
-	next := remedy.Step("Serve it now", remedy.For(about, "serve")) + "\n" +
-		remedy.Step("Or in the background, from now on", remedy.For(about, "service", "install"))
+	next := remedy.Step("Serve it now", remedy.For(about, "serve"))
+	if barred(a.serviceBeside(ctx, r.DeviceID)) == nil {
+		next += "\n" + remedy.Step("Or in the background, from now on", remedy.For(about, "service", "install"))
+	}
 	_, err := fmt.Fprintf(a.stdout, `Enrolled as %s
   server     %s
   workspace  %s

@@ -18,15 +18,28 @@ import (
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/process"
 	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/service"
 )
 
 // asMain in the environment makes the test binary the program itself.
 const asMain = "SEMA_TEST_AS_MAIN"
 
+// noServices in the environment gives that program a service manager that has no
+// service yet, whatever the machine that runs the tests has.
+const noServices = "SEMA_TEST_NO_SERVICES"
+
+func withoutServices() serviceHost {
+	return serviceHost{manager: func() (service.Manager, error) { return &keeper{}, nil }}
+}
+
 func TestMain(m *testing.M) {
 	process.RunIfSupervisor()
 	if os.Getenv(asMain) != "" {
-		os.Exit(run(os.Args[1:], system()))
+		a := system()
+		if os.Getenv(noServices) != "" {
+			a.services = withoutServices()
+		}
+		os.Exit(run(os.Args[1:], a))
 	}
 	os.Exit(m.Run())
 }
@@ -60,7 +73,7 @@ func newMachine(t *testing.T) *machine {
 		site.Close()
 	})
 	return &machine{
-		t: t, server: server, url: site.URL, now: time.Now, stdin: strings.NewReader(""),
+		t: t, server: server, url: site.URL, now: time.Now, stdin: strings.NewReader(""), services: withoutServices(),
 		env: map[string]string{
 			"SEMA_HOME":                filepath.Join(t.TempDir(), "sema"),
 			"SEMA_CREDENTIAL":          theCredential,

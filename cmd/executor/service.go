@@ -105,6 +105,16 @@ func (a *app) serviceBeside(ctx context.Context, deviceID string) (service.State
 	return manager.State(ctx, deviceID)
 }
 
+// barred is why a device without a service can have none on this machine, for
+// which the error tells what to do instead; nil: it can have one, or has it.
+func barred(s service.State, err error) error {
+	var none *service.NoManagerError
+	if s.Installed || !errors.As(err, &none) {
+		return nil
+	}
+	return none
+}
+
 // serviceDevice is what the commands that change a service say of it in JSON.
 type serviceDevice struct {
 	DeviceID string `json:"deviceId"`

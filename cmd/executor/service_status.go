@@ -15,6 +15,7 @@ import (
 type serviceStatus struct {
 	DeviceID string `json:"deviceId"`
 	service.State
+	Problem string `json:"problem,omitempty"` // why there can be no service here
 }
 
 func newServiceStatus(a *app) *cobra.Command {
@@ -30,20 +31,25 @@ sema device status.`,
 	jsonFlag(c, &asJSON)
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
 		state, err := m.State(ctx, id)
-		if err != nil {
+		none := barred(state, err)
+		if err != nil && none == nil {
 			return err
 		}
 		if asJSON {
-			return json.NewEncoder(a.stdout).Encode(serviceStatus{id, state})
+			status := serviceStatus{DeviceID: id, State: state}
+			if none != nil {
+				status.Problem = none.Error()
+			}
+			return json.NewEncoder(a.stdout).Encode(status)
 		}
-		_, err = a.stdout.Write(renderService(id, a.named(id), state))
+		_, err = a.stdout.Write(renderService(id, a.named(id), state, none))
 		return err
 	})
 }
 
 // renderService shows a service to a person; named is how commands name its
-// device.
-func renderService(deviceID, named string, s service.State) []byte {
+// device, none why it can have no service.
+func renderService(deviceID, named string, s service.State, none error) []byte {
 	var t table
 	advise := func(what string, words ...string) {
 		t.row("", "%s", remedy.Step(what, remedy.For(named, words...)))
@@ -51,6 +57,10 @@ func renderService(deviceID, named string, s service.State) []byte {
 	t.row("device", "%s", deviceID)
 	if !s.Installed {
 		t.row("service", "not installed")
+		if none != nil {
+			t.row("", "%s", explain(none))
+			return t.Bytes()
+		}
 		advise("Install it", "service", "install")
 		return t.Bytes()
 	}

@@ -40,6 +40,7 @@ type deviceStatus struct {
 	// or without a service.
 	Service *service.State `json:"service,omitempty"`
 
+	barred bool   // there can be no service here
 	named  string // how commands name the device, see the method of that name
 	enroll string // the command that enrolls again
 }
@@ -86,6 +87,7 @@ func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 	s.Running, s.PID = holder(r.Dir())
 	if !s.Running {
 		state, err := a.serviceBeside(ctx, r.DeviceID)
+		s.barred = barred(state, err) != nil
 		if state.Installed {
 			s.Service = &state
 			if err != nil {
@@ -242,7 +244,9 @@ func (s *deviceStatus) renderStopped(t *table) {
 	case s.Service == nil:
 		t.row("state", "not running")
 		advise("Start it", "serve")
-		advise("Or in the background, from now on", "service", "install")
+		if !s.barred {
+			advise("Or in the background, from now on", "service", "install")
+		}
 	case s.Problem != "":
 		t.row("state", "not running, and what its service does is not known:")
 		t.row("", "%s", s.Problem)

@@ -97,7 +97,7 @@ are left out where there is nothing to say.
   service stop       deviceId, running
   service status     deviceId, manager, service, file, installed, edited*,
                      enabled, lingering*, running, restarting*, phase*, pid*,
-                     restarts*, lastExit*, text*
+                     restarts*, lastExit*, text*, problem*
   conformance        passed, failed, notApplicable, rows and more
   refserver          a line for each event: event (listening, connected,
                      goodbye, sent, output, settled, refused, violation),

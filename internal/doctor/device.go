@@ -194,6 +194,9 @@ func (d *Doctor) service(ctx context.Context, r *enroll.Record) []Finding {
 	case err != nil:
 		f.What, f.Mend = err.Error(), enroll.Advice(err)
 		f.Why = "Without a service manager the executor runs only as long as you let it run."
+	case s.Barred != nil:
+		// Nothing is out of order: an executor needs no service manager.
+		f.Level, f.What, f.Mend = OK, "none is installed; "+s.Barred.Error(), enroll.Advice(s.Barred)
 	case !s.Installed:
 		f.Level, f.What = OK, "none is installed, so this device works only while 'serve' runs"
 		f.Run = remedy.For(r.DeviceID, "service", "install")

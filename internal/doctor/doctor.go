@@ -84,6 +84,9 @@ func (r *Report) Count(l Level) int {
 // ServiceState is what the service manager knows of a device.
 type ServiceState struct {
 	Installed bool
+	// Barred is why this device, which has no service, can have none here, with
+	// what to do instead; nil: it can.
+	Barred    error
 	Edited    bool  // the service's file is not as it was installed
 	Enabled   bool  // it starts by itself
 	Lingering *bool // it outlives the user's last session; nil: no such thing here

@@ -396,7 +396,10 @@ func TestTheServiceManagersWordCounts(t *testing.T) {
 		}, nil, doctor.Warn, "when you sign out"},
 		"not enabled, and stopped": {func(s *doctor.ServiceState) { s.Running, s.Enabled = false, false }, nil, doctor.Warn, "not running"},
 		"edited":                   {func(s *doctor.ServiceState) { s.Edited = true }, nil, doctor.OK, "was edited"},
-		"no manager":               {nil, &enroll.UsageError{What: "systemd", Err: errors.New("not here")}, doctor.Warn, "systemd: not here"},
+		"can have none": {func(s *doctor.ServiceState) {
+			s.Installed, s.Barred = false, errors.New("no systemd here")
+		}, nil, doctor.OK, "none is installed; no systemd here"},
+		"no manager": {nil, &enroll.UsageError{What: "systemd", Err: errors.New("not here")}, doctor.Warn, "systemd: not here"},
 	} {
 		w.doctor.Service = func(_ context.Context, id string) (doctor.ServiceState, error) {
 			if id != w.record.DeviceID {
