@@ -35,12 +35,8 @@ func (x *Executor) openBooks() (*books, error) {
 	return &books{ledger: ledger, commands: map[process.Recorded]fence.Key{}}, nil
 }
 
-// before is process.Config.Before. Where the process does not exist yet there is
-// nothing to enter: what carries its marker is found without an entry.
+// before is process.Config.Before.
 func (b *books) before(r process.Recorded) error {
-	if r.PID == 0 {
-		return nil
-	}
 	key, err := b.ledger.Add(fence.Entry{Kind: fence.EntryProcess, InstructionID: r.InstructionID,
 		BootID: r.BootID, PID: r.PID, StartTime: r.StartTime})
 	if err != nil {

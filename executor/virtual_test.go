@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -233,6 +234,39 @@ func TestStoppingNowEndsTheWorkAndSaysNothing(t *testing.T) {
 	if !control.closed {
 		t.Error("the process control was not closed")
 	}
+}
+
+// recorder is a process control that has each command entered as one of macOS does:
+// nothing of a command exists before it starts, so the executor stands for it.
+type recorder struct {
+	idle
+	cfg process.Config
+}
+
+func (c *recorder) Start(_ context.Context, s process.Spec) (process.Command, error) {
+	r := process.Recorded{InstructionID: s.InstructionID, BootID: "boot", PID: os.Getpid(), StartTime: 1}
+	if err := c.cfg.Before(r); err != nil {
+		return nil, err
+	}
+	c.cfg.After(r)
+	return nil, process.ErrShellUnavailable
+}
+
+func TestACommandThatTheExecutorItselfStandsForIsEntered(t *testing.T) {
+	simulate(t, func(c *executor.Config) {
+		c.Dir, c.Handlers = t.TempDir(), nil
+		c.Control = func(pc process.Config) (process.Control, error) { return &recorder{cfg: pc}, nil }
+	}, func(t *testing.T, s *refserver.Server, x *executor.Executor, device string, ended chan error) {
+		activate(t, s, device)
+		how := settle(t, command(t, s, device, "true"))
+		if f, ok := how.Outcome.(wire.Failure); !ok || f.Code != wire.CodeShellUnavailable {
+			t.Errorf("settled %+v, want only what comes after the entry to fail", how.Outcome)
+		}
+		x.Stop(wire.GoodbyeShutdown)
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
 }
 
 func TestTheServersLastWordIsTheExecutorsError(t *testing.T) {

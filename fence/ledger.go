@@ -36,7 +36,8 @@ type Entry struct {
 	Kind          EntryKind `json:"kind"`
 	InstructionID string    `json:"instructionId"`
 
-	// Of a process: the run of the operating system, the pid, and when the process
+	// Of a command's process, or of the executor itself where that stands for its
+	// commands (macOS): the run of the operating system, the pid, and when the process
 	// started, in the unit its operating system has for it. A pid alone is reused.
 	BootID    string `json:"bootId,omitempty"`
 	PID       int    `json:"pid,omitempty"`
@@ -63,8 +64,6 @@ func (e *Entry) check() error {
 		switch {
 		case e.PID <= 1 || e.PID > 1<<30:
 			return bad("pid")
-		case e.PID == os.Getpid():
-			return bad("our own pid")
 		case e.BootID == "":
 			return bad("no boot id")
 		case e.StartTime == 0:
