@@ -26,9 +26,11 @@
 //     without progress, then after 20, 40 and every 60 s. A result goes again on
 //     each connection where its instruction is listed and after 15 s of silence,
 //     then 30, 60 and every 120 s; after 10 sends in all, or 10 minutes after the
-//     first, the instruction is given up with a log line. So is the instruction
-//     finished longest ago when more than 512, or results of more than 32 MiB, wait
-//     for their acknowledgement.
+//     first, the instruction is given up with a log line. So is one whose result
+//     cannot be sent because the output before it has not been acknowledged any
+//     further for 10 minutes of one connection, and the instruction finished longest
+//     ago when more than 512, or results of more than 32 MiB, wait for their
+//     acknowledgement.
 //
 // Acknowledgements that make no sense are ignored and counted: a watermark above
 // anything ever sent, an id the outbox does not know, the ack of a result that

@@ -44,6 +44,7 @@ type Lane struct {
 	sends     int  // how often the result was handed out, ever
 
 	// On the outbox's clock.
+	finished  time.Duration // when the result was given
 	firstSend time.Duration // of the result
 	lastSend  time.Duration // of the result
 	silence   time.Duration // that may follow before the result goes again
@@ -164,7 +165,7 @@ func (l *Lane) Finish(outcome wire.Outcome) {
 	}
 	o.deviceSeq++ // from 1: a server that counts from 0 must not take the first for a repetition
 	l.deviceSeq = o.deviceSeq
-	l.result, l.size = outcome, size
+	l.result, l.size, l.finished = outcome, size, o.clock()
 	o.stats.Results++
 	o.stats.ResultBytes += size
 	o.schedule(l)

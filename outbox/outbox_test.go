@@ -493,6 +493,64 @@ func TestResultGoesAgainOnEachConnectionTenTimesInAll(t *testing.T) {
 	})
 }
 
+// A server that has settled an instruction behind our back takes its chunks without
+// a word (§2.4), so what is past the window, and the result, never get their turn.
+func TestAResultBehindOutputThatIsNeverAcknowledgedIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := outbox.New(outbox.Config{})
+		o.Resume("1", nil, nil)
+		for _, id := range []string{"written off", "slow", "running"} {
+			l := o.Open(id)
+			for range 200 {
+				say(t, l, "x")
+			}
+			if id != "running" {
+				l.Finish(wire.ReadOutcome{})
+			}
+		}
+		acked := int64(-1)
+		for began := time.Now(); time.Since(began) < 10*time.Minute; {
+			drain(t, o)
+			if o.Stats().GivenUp != 0 {
+				t.Fatalf("given up after %v", time.Since(began))
+			}
+			time.Sleep(time.Second)
+			o.Tick(time.Now())
+			if time.Since(began)%(5*time.Minute) == 0 {
+				acked++
+				o.AckChunk("slow", acked)
+			}
+		}
+		if got := o.Holding(); !slices.Equal(got, []string{"slow", "running"}) || o.Stats().GivenUp != 1 {
+			t.Errorf("after ten minutes without progress %q are held", got)
+		}
+	})
+}
+
+// A connection that is away is not a server that stays silent.
+func TestAResultThatWasNeverSentOutlastsAnyAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := outbox.New(outbox.Config{})
+		o.Resume("1", nil, nil)
+		l := o.Open("a")
+		for range 65 {
+			say(t, l, "x")
+		}
+		l.Finish(wire.ReadOutcome{})
+		drain(t, o)
+		o.Suspend()
+		for range 20 {
+			time.Sleep(time.Minute)
+			o.Tick(time.Now())
+		}
+		o.Resume("2", []string{"a"}, map[string]int64{"a": 63})
+		o.Tick(time.Now())
+		if got := drain(t, o); got != "a64 a!" {
+			t.Errorf("sent %q", got)
+		}
+	})
+}
+
 func TestAnswerThatFitsNoFrameBecomesAFailure(t *testing.T) {
 	huge := make([]wire.FileInfo, 20_000)
 	for i := range huge {

@@ -15,17 +15,18 @@ const (
 	firstSilence  = 15 * time.Second  // after a result, before it goes again; doubles
 	mostSilence   = 120 * time.Second //
 	mostSends     = 10                // of one result, in all
-	mostAge       = 10 * time.Minute  // of a result, from its first sending
+	mostAge       = 10 * time.Minute  // of a result, from its first sending or in vain before it
 )
 
 // Tick makes due again what was not acknowledged in time, and gives up what was
-// sent often or long enough. Call it about once a second, connected or not.
+// sent often or long enough. Call it about once a second while there is a
+// connection; Resume catches up on what an absence made of age.
 func (o *Outbox) Tick(now time.Time) {
 	o.mu.Lock()
 	defer o.unlock()
 	clock := now.Sub(o.start)
 	for _, l := range slices.Clone(o.order) {
-		if l.spent(clock) {
+		if l.spent(clock) || o.live && l.unheard(clock) {
 			o.giveUp(l, clock)
 			continue
 		}
@@ -52,6 +53,13 @@ func (l *Lane) spent(now time.Duration) bool {
 		return false
 	}
 	return now-l.firstSend >= mostAge || l.sends >= mostSends && now-l.lastSend >= firstSilence
+}
+
+// unheard reports whether a result waits behind output that no watermark has moved
+// past for too long: a server that has settled the instruction takes its chunks
+// without a word (§2.4).
+func (l *Lane) unheard(now time.Duration) bool {
+	return l.result != nil && l.sends == 0 && now-max(l.finished, l.moved) >= mostAge
 }
 
 // giveUp drops an instruction whose result is never acknowledged. It is not run
