@@ -152,13 +152,14 @@ func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enrol
 	if n := reader.Skipped(); n > 0 {
 		fmt.Fprintf(a.stderr, "Left out: %s of the record that cannot be read, as a crash leaves them.\n", plural(n, "line"))
 	}
+	a.noteOvertaken(reader, 0)
 	if !f.follow {
 		if len(past) == 0 && !f.json {
 			fmt.Fprintf(a.stderr, "The record of %s holds nothing of the kind.\n", record.DeviceID)
 		}
 		return nil
 	}
-	return followActivity(ctx, home, record, reader, filter, show)
+	return a.followActivity(ctx, home, record, reader, filter, show)
 }
 
 // servingSince is when the executor with this pid began to serve the device; zero
@@ -173,14 +174,16 @@ func servingSince(record *enroll.Record, pid int) time.Time {
 
 // followActivity shows what comes until it is interrupted, or the device is
 // enrolled no longer.
-func followActivity(ctx context.Context, home *enroll.Home, record *enroll.Record, reader *activity.Reader, filter activity.Filter,
+func (a *app) followActivity(ctx context.Context, home *enroll.Home, record *enroll.Record, reader *activity.Reader, filter activity.Filter,
 	show func(activity.Entry, int) error) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
+	told := reader.Overtaken()
 	for ctx.Err() == nil {
 		e, ok, err := reader.Next()
+		told = a.noteOvertaken(reader, told)
 		switch {
 		case err != nil:
 			return err
@@ -203,6 +206,16 @@ func followActivity(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		}
 	}
 	return nil
+}
+
+// noteOvertaken tells a person that lines may be missing, unless that was told as
+// often as the reader was overtaken. It returns how often that is.
+func (a *app) noteOvertaken(reader *activity.Reader, told int) int {
+	n := reader.Overtaken()
+	if n > told {
+		fmt.Fprintln(a.stderr, foldAll("Lines may be missing: files were rotated away before this command came to read them.", "", columns))
+	}
+	return n
 }
 
 // printEntry writes one line for people, and under it what the owner asked to be

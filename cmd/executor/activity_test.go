@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,10 +118,11 @@ func TestAnEmptyRecordIsNoError(t *testing.T) {
 }
 
 // following starts a follower of the only device's record, and returns what it
-// prints.
-func (m *machine) following() (*exec.Cmd, *json.Decoder) {
+// prints. What it says to people is there once it has ended.
+func (m *machine) following() (cmd *exec.Cmd, lines *json.Decoder, notices *bytes.Buffer) {
 	m.t.Helper()
-	cmd := m.command("device", "activity", "--json", "-f")
+	cmd, notices = m.command("device", "activity", "--json", "-f"), &bytes.Buffer{}
+	cmd.Stderr = notices
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		m.t.Fatal(err)
@@ -127,13 +130,13 @@ func (m *machine) following() (*exec.Cmd, *json.Decoder) {
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
-	return cmd, json.NewDecoder(out)
+	return cmd, json.NewDecoder(out), notices
 }
 
 func TestActivityFollows(t *testing.T) {
 	m := newMachine(t)
 	id := m.enroll("")
-	cmd, lines := m.following()
+	cmd, lines, _ := m.following()
 	for i, id2 := range []string{"ins_a", "ins_b"} {
 		m.keepsRecord(id, false, func(r *activity.Recorder) {
 			ran(r, id2, time.Now(), wire.KindExists, nil, wire.StatOutcome{})
@@ -151,7 +154,7 @@ func TestActivityFollows(t *testing.T) {
 func TestActivityFollowsOverRotations(t *testing.T) {
 	m := newMachine(t)
 	id := m.enroll("")
-	cmd, lines := m.following()
+	cmd, lines, notices := m.following()
 	r := activity.New(activity.Config{Dir: m.record(id).Dir(), MaxFileBytes: 8 << 10, Now: m.now, Log: slog.New(slog.DiscardHandler)})
 	const batches, batch = 8, 100 // of some 150 bytes each
 	for i := range batches * batch {
@@ -173,6 +176,56 @@ func TestActivityFollowsOverRotations(t *testing.T) {
 		t.Errorf("put aside: %v, %v", old, err)
 	}
 	interrupt(t, cmd)
+	if notices.Len() > 0 {
+		t.Errorf("who keeps up is told %q", notices)
+	}
+}
+
+// A follower that is stopped while more comes than is kept says so to people, and
+// what programs read stays what it is.
+func TestAFollowerThatWasOvertakenSaysSo(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	put := func(line string) { // each in a file of its own
+		r := activity.New(activity.Config{Dir: m.record(id).Dir(), MaxFileBytes: 1, Now: m.now, Log: slog.New(slog.DiscardHandler)})
+		r.Ended(instructions.Work{ID: line, Kind: wire.KindExists, Received: m.now()}, instructions.Report{Ended: m.now(), Outcome: wire.VoidOutcome{}})
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd, lines, notices := m.following()
+	next := func() string {
+		var e activity.Entry
+		if err := lines.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	put("seen")
+	if got := next(); got != "seen" {
+		t.Fatalf("the first line is %q", got)
+	}
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("not stopped: %v, %v", status, err)
+	}
+	for _, line := range []string{"lost", "lost too", "3", "4", "5", "6"} {
+		put(line)
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got := []string{next(), next(), next(), next()}; !slices.Equal(got, []string{"3", "4", "5", "6"}) {
+		t.Errorf("after it: %q", got)
+	}
+	interrupt(t, cmd)
+	if strings.Count(notices.String(), "rotated away") != 1 {
+		t.Errorf("people are told %q", notices)
+	}
+	fits(t, "the notice", notices.String())
 }
 
 func TestAFollowerIsToldWhenTheDeviceIsUnenrolled(t *testing.T) {

@@ -265,9 +265,57 @@ func TestAFollowerSeesEveryLineOnceAcrossRotations(t *testing.T) {
 	}
 	writer.Wait()
 	finish(t, r)
-	if follower.Skipped() != 0 {
-		t.Errorf("%d lines were skipped", follower.Skipped())
+	if follower.Skipped() != 0 || follower.Overtaken() != 0 {
+		t.Errorf("%d lines were skipped, overtaken %d times", follower.Skipped(), follower.Overtaken())
 	}
+}
+
+// put writes one line, and before it puts aside what is there.
+func put(t *testing.T, dir, id string) {
+	t.Helper()
+	r := record(t, dir, func(c *activity.Config) { c.MaxFileBytes = 1 })
+	r.Ended(work(id, wire.KindExists, nil), instructions.Report{Ended: noon, Outcome: wire.VoidOutcome{}})
+	finish(t, r)
+}
+
+func TestAFollowerKnowsThatItWasOvertaken(t *testing.T) {
+	ids := func(entries []activity.Entry) (all []string) {
+		for _, e := range entries {
+			all = append(all, e.ID)
+		}
+		return all
+	}
+	dir := t.TempDir()
+	follower := activity.NewReader(dir)
+	defer follower.Close()
+	put(t, dir, "0")
+	want := func(overtaken int, lines ...string) {
+		t.Helper()
+		if got := ids(all(t, follower)); !slices.Equal(got, lines) || follower.Overtaken() != overtaken {
+			t.Errorf("read %v, overtaken %d times; want %v and %d", got, follower.Overtaken(), lines, overtaken)
+		}
+	}
+	want(0, "0")
+	for i := range 6 { // two more than are kept
+		put(t, dir, fmt.Sprint(i+1))
+	}
+	want(1, "3", "4", "5", "6")
+	put(t, dir, "7")
+	want(1, "7")
+
+	// What somebody took away was not put aside: all that came was read.
+	old, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(1)
+	put(t, dir, "8")
+	want(1, "8")
 }
 
 func TestATornLineSpoilsNoOther(t *testing.T) {

@@ -14,5 +14,6 @@
 //     that took the machine down with it is in the record too.
 //   - A crash costs at most the lines that were not yet written. A line it tore
 //     is passed over by readers and does not spoil the next one.
-//   - A reader follows across rotations and sees each line once, in order.
+//   - A reader follows across rotations and sees each line once, in order; or it
+//     knows that it was overtaken, and that lines may be missing.
 package activity

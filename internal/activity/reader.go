@@ -23,7 +23,9 @@ type Reader struct {
 	sealed bool   // nothing is appended to file any more
 	buffer []byte // read and not yet handed out
 
-	skipped int
+	skipped   int
+	gone      bool // the file read last is kept no longer
+	overtaken int
 }
 
 // NewReader reads the record in a device's folder. There need not be one yet.
@@ -32,6 +34,11 @@ func NewReader(dir string) *Reader { return &Reader{dir: dir} }
 // Skipped is the number of lines passed over because a crash had torn them, or
 // because they are not of this record's form.
 func (r *Reader) Skipped() int { return r.skipped }
+
+// Overtaken is how often the record was put aside faster than it was read: the
+// file read last was gone, and so may be others that came after it, with all of
+// their lines. The lines that Next returns from then on come after those.
+func (r *Reader) Overtaken() int { return r.overtaken }
 
 // Close frees the file.
 func (r *Reader) Close() error {
@@ -135,6 +142,7 @@ func (r *Reader) place() (int, error) {
 // tidied up, a number may be missing. False: there is none for now.
 func (r *Reader) advance(place int) (moved bool, err error) {
 	if place == files {
+		r.gone = true
 		return true, r.leave()
 	}
 	var next *os.File
@@ -174,7 +182,12 @@ func (r *Reader) oldest() (found bool, err error) {
 	for i := files - 1; i >= 0; i-- {
 		f, err := os.Open(filepath.Join(r.dir, name(i)))
 		if err == nil {
-			r.file = f
+			// Below the last number there would be the file after ours, and nobody put
+			// ours aside: somebody took it away.
+			if r.gone && i == files-1 {
+				r.overtaken++
+			}
+			r.file, r.gone = f, false
 			return true, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
