@@ -31,16 +31,25 @@ func keep(ch *channel) {
 	signal.Notify(children, unix.SIGCHLD)
 	inbox := listen(ch)
 	k := &keeper{ch: ch, executor: os.Getenv(executorVariable), supervisors: make(map[int]bool)}
+	k.attend(inbox, children)
+}
 
+// sweepInterval is how often a keeper looks for orphans while there may be some.
+const sweepInterval = 5 * time.Millisecond
+
+// attend goes on until the executor is gone and no child is left.
+func (k *keeper) attend(inbox <-chan message, children <-chan os.Signal) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
+	set := false // a timer that every end puts off never goes off in a storm of them
 	for {
 		none := k.reap()
 		if none && inbox == nil {
 			return
 		}
-		if k.clean > 0 || inbox == nil {
-			timer.Reset(5 * time.Millisecond)
+		if !set && (k.clean > 0 || inbox == nil) {
+			set = true
+			timer.Reset(sweepInterval)
 		}
 		select {
 		case m, ok := <-inbox:
@@ -53,6 +62,7 @@ func keep(ch *channel) {
 			k.obey(m)
 		case <-children:
 		case <-timer.C:
+			set = false
 			k.sweep()
 		}
 	}
