@@ -230,11 +230,13 @@ func TestAFollowerThatWasOvertakenSaysSo(t *testing.T) {
 
 func TestAFollowerIsToldWhenTheDeviceIsUnenrolled(t *testing.T) {
 	m := newMachine(t)
-	m.enroll("")
-	cmd := m.command("device", "activity", "-f")
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
+	id := m.enroll("")
+	m.keepsRecord(id, false, func(r *activity.Recorder) {
+		ran(r, "ins_1", time.Now(), wire.KindExists, nil, wire.StatOutcome{})
+	})
+	cmd, lines, said := m.following()
+	var e activity.Entry
+	if err := lines.Decode(&e); err != nil { // it is at work, and has read the record of the device
 		t.Fatal(err)
 	}
 	if s := m.run("device", "unenroll", "--yes"); s.code != 0 {
