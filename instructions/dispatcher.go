@@ -263,11 +263,12 @@ func (d *Dispatcher) Stuck() int {
 	return d.stuck
 }
 
-// Answer gives the outcome for an id that the server lists and on which no work is
-// done here (never seen, or released). The id will not be run afterwards.
+// Answer gives the outcome for an id that the server lists and for which nobody else
+// will speak: never seen, released, or ended by the fence and perhaps still dying. The
+// id will not be run afterwards.
 func (d *Dispatcher) Answer(id string, o wire.Outcome) {
 	d.mu.Lock()
-	if d.byID[id] != nil {
+	if w := d.byID[id]; w != nil && !w.fenced {
 		d.mu.Unlock()
 		return
 	}

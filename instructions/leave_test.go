@@ -100,6 +100,31 @@ func TestAnswersForTheFence(t *testing.T) {
 	})
 }
 
+// While what was silenced is still dying, a server may ask for it again.
+func TestTheFenceMayAnswerForWhatItSilenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {
+			_ = c.Begin(ctx)
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+			return c.Stopped(ctx)
+		}})
+		b.d.Instruct(ask("x", wire.KindExec, aCommand))
+		synctest.Wait()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if stuck := b.d.End(gone, []string{"x"}); !slices.Equal(stuck, []string{"x"}) {
+			t.Fatalf("End returned %v", stuck)
+		}
+		b.d.Answer("x", wire.Failf(wire.CodeOutcomeUnknown, "given up"))
+		if got := describe(b.outcome("x")); got != "outcome_unknown" {
+			t.Errorf("x: %s", got)
+		}
+		b.finish()
+		b.outcome("x") // and that was all
+	})
+}
+
 func TestAfterGoodbyeNothingNewStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, handlers{wire.KindExec: func(ctx context.Context, c *Call) wire.Outcome {

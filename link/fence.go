@@ -45,6 +45,14 @@ func (c *connection) fence(ctx context.Context) (stuck []string) {
 	c.l.stuck = stuck
 	work.SetMaxInflight(int(min(max(c.ack.MaxInflight, 1), maxMaxInflight)))
 	outbox.Resume(c.gen, c.ack.PendingInstructions, c.ack.ChunkWatermarks)
+	// What was kept has a voice, unless Resume gave its result up as too old or an
+	// earlier fence, which did not come to its end, has silenced it.
+	held := outbox.Holding()
+	for _, id := range plan.Keep {
+		if !slices.Contains(held, id) {
+			plan.Released = append(plan.Released, id)
+		}
+	}
 	if !fault.On("link: generationAck does not wait for the fence") {
 		c.control <- &wire.GenerationAck{Gen: c.gen}
 	}

@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,75 @@ func TestListedIdsThatAreNotHereAreAnsweredAfterGenerationAck(t *testing.T) {
 			if f, ok := s.Outcome.(wire.Failure); !ok || f.Code != code {
 				t.Errorf("settled %+v, want %s", s.Outcome, code)
 			}
+		}
+		w.innocent()
+	})
+}
+
+// The reconnect itself gives up a result that has grown too old meanwhile.
+func TestWhatIsListedAndGivenUpByTheReconnectIsAnsweredOnIt(t *testing.T) {
+	simulate(t, options{server: refserver.Config{ReconnectGrace: time.Hour}}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+			_, isResult := f.(*wire.Result)
+			return refserver.Action{Drop: isResult}
+		}})
+		w.work.done(call.ID())
+		w.wait(time.Second)
+		w.net.setRefuse(true)
+		w.net.cutAll()
+		w.wait(11 * time.Minute)
+		w.server.SetFaults(refserver.Faults{})
+		w.net.setRefuse(false)
+		w.active()
+		w.wait(time.Second)
+		if left := w.server.State(w.device).Inflight; len(left) != 0 {
+			t.Fatalf("left without an answer: %v", left)
+		}
+		if f, ok := w.settled(call).Outcome.(wire.Failure); !ok || f.Code != wire.CodeOutcomeUnknown || !strings.Contains(f.Message, "given up") {
+			t.Errorf("settled %+v", f)
+		}
+		w.innocent()
+	})
+}
+
+// A replica that does not know the work has it ended; before all of it is dead, the
+// device is back at the one that does. What was silenced cannot be given its voice back.
+func TestWhatAnEarlierFenceSilencedIsAnsweredWhereItIsListedAgain(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.work.endTime = time.Minute
+		elsewhere := true
+		w.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
+			ack, ok := f.(*wire.HelloAck)
+			if !ok || !elsewhere {
+				return refserver.Action{}
+			}
+			elsewhere = false
+			unaware := *ack
+			unaware.PendingInstructions, unaware.ChunkWatermarks = nil, nil
+			raw, err := wire.AppendServer(nil, &unaware)
+			if err != nil {
+				t.Error(err)
+			}
+			return refserver.Action{Replace: raw}
+		}})
+		w.net.cutAll()
+		w.wait(2 * time.Second)
+		if p := w.last().Phase; p != link.Fencing {
+			t.Fatalf("the link is %s", p)
+		}
+		w.net.cutAll()
+		w.wait(4 * time.Second)
+		w.active()
+		w.wait(time.Second)
+		if left := w.server.State(w.device).Inflight; len(left) != 0 {
+			t.Fatalf("left without an answer: %v", left)
+		}
+		if f, ok := w.settled(call).Outcome.(wire.Failure); !ok || f.Code != wire.CodeOutcomeUnknown || !strings.Contains(f.Message, "given up") {
+			t.Errorf("settled %+v", f)
 		}
 		w.innocent()
 	})
