@@ -98,12 +98,18 @@ func endSupervised(ctx context.Context, r Recorded) (alive []int) {
 	}
 }
 
-// awaitKeepers waits until the keepers whose executor is no more have ended what is
-// below them: supervisors still at it, and what a killed one left. It continues
-// those that a command stopped. It returns what is alive when ctx ends. Whoever
-// only looks like a keeper is continued, or waited for, and no more.
+// idlePatience is how long a keeper may have nothing below it before it is taken for
+// something else: a real one ends at once when it has no child, and between two
+// processes of a tree that keeps on forking nothing is seen.
+const idlePatience = 500 * time.Millisecond
+
+// awaitKeepers waits until the keepers whose executor is no more have ended, and with
+// them what is below them: supervisors still at it, and what a killed one left. It
+// continues those that a command stopped. It returns what is alive when ctx ends.
+// Whoever only looks like a keeper is continued, or waited for, and no more.
 func awaitKeepers(ctx context.Context) (alive []int) {
 	woken := make(map[proc]bool)
+	idle := make(map[proc]time.Time)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		alive = nil
 		for _, p := range abandonedKeepers() {
@@ -112,8 +118,14 @@ func awaitKeepers(ctx context.Context) (alive []int) {
 				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
 			}
 			tree, _ := descendants(p.pid, nil)
-			alive = append(alive, pidsOf(tree)...)
-			if woken[id] { // it may not have looked yet
+			switch since, idling := idle[id]; {
+			case len(tree) > 0:
+				alive = append(alive, pidsOf(tree)...)
+				delete(idle, id)
+			case !idling:
+				alive = append(alive, p.pid)
+				idle[id] = time.Now()
+			case woken[id] || time.Since(since) < idlePatience: // it may not have looked yet
 				alive = append(alive, p.pid)
 			}
 		}

@@ -119,6 +119,42 @@ func TestRecoverWaitsForAKeeperThatIsStillEndingATree(t *testing.T) {
 	<-ended
 }
 
+// Between two processes of a tree that keeps on forking, nothing is seen below its
+// keeper: a keeper with nothing below it is over only when it ends.
+func TestRecoverIsNotDeceivedByAMomentWithoutProcesses(t *testing.T) {
+	t.Parallel()
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command("/bin/bash")
+	keeper.Args = []string{keeperName}
+	keeper.Env = []string{executorVariable + "=" + identity(proc{pid: 1 << 22, start: 1})}
+	keeper.Stdin = strings.NewReader("for ((n=0; n<30; n++)); do /bin/sleep .02; for ((i=0; i<10000; i++)); do :; done; done; exit 0\n")
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := readProc(keeper.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- keeper.Wait() }()
+	eventually(t, 10*time.Second, "its first child", func() bool {
+		tree, _ := descendants(p.pid, nil)
+		return len(tree) > 0
+	})
+	if err := Recover(context.Background(), []Recorded{{BootID: boot, PID: 1 << 22, StartTime: 1, InstructionID: "ins_of_nobody"}}, nil); err != nil {
+		t.Errorf("Recover: %v", err)
+	}
+	if sameAndAlive(p.identity()) {
+		t.Error("called over while its keeper is still at it")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
 	t.Parallel()
 	bystander := exec.Command("sleep", "300")
