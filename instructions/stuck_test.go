@@ -127,6 +127,41 @@ func TestAWritePastItsStepMayStillTellTheTruth(t *testing.T) {
 	})
 }
 
+// A call may come back just when it is being given up; counted as stuck for good, some
+// of these a month would end in refusing every file instruction.
+func TestACallThatComesBackAsItIsGivenUpIsNotStuck(t *testing.T) {
+	for _, row := range []struct {
+		kind     wire.Kind
+		args     string
+		patience time.Duration
+	}{
+		{wire.KindExists, aPath, patienceWithReads},
+		{wire.KindWriteFile, aWrite, patienceWithWrites},
+		{wire.KindExec, aCommand, patienceWithCommands},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, handlers{row.kind: func(ctx context.Context, c *Call) wire.Outcome {
+				_ = c.Begin(ctx)
+				<-ctx.Done()
+				time.Sleep(row.patience)
+				return c.Stopped(ctx)
+			}})
+			for i := range 300 {
+				id := fmt.Sprint(i)
+				b.d.Instruct(ask(id, row.kind, row.args))
+				synctest.Wait()
+				b.d.Cancel(id)
+				time.Sleep(row.patience)
+				b.outcome(id)
+			}
+			if n := b.d.Stuck(); n != 0 {
+				t.Errorf("%s: %d calls that came back are counted as stuck", row.kind, n)
+			}
+			b.finish()
+		})
+	}
+}
+
 func TestStuckCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -49,6 +49,7 @@ type work struct {
 	hasTurn        bool
 	started        time.Time // zero: has not begun
 	abandoned      bool      // answered for
+	back           bool      // its handler has returned
 	fenced         bool
 	processesEnded int
 
@@ -139,7 +140,10 @@ func (w *work) guarded() (o wire.Outcome, abandoned bool) {
 		return o, false
 	case <-patience.C:
 	}
-	return w.abandon(true), true
+	if o := w.abandon(true); o != nil {
+		return o, true
+	}
+	return <-outcome, false
 }
 
 func (w *work) handle() (o wire.Outcome) {
@@ -154,11 +158,12 @@ func (w *work) handle() (o wire.Outcome) {
 
 // abandon gives the answer for a handler that does not return: what had no effect,
 // and now cannot have one any more, is answered as stopped. What is past its Begin
-// may or may not happen; it is nil for as long as its true outcome may be waited for.
+// may or may not happen; it is nil for as long as its true outcome may be waited for,
+// and where that is there after all.
 func (w *work) abandon(finally bool) wire.Outcome {
 	w.d.mu.Lock()
 	begun := !w.started.IsZero()
-	if begun && !isLook(w.kind) && !finally {
+	if w.back || begun && !isLook(w.kind) && !finally {
 		w.d.mu.Unlock()
 		return nil
 	}
@@ -183,6 +188,7 @@ func (w *work) abandon(finally bool) wire.Outcome {
 // returned is called by a handler's goroutine when it has come back.
 func (w *work) returned() {
 	w.d.mu.Lock()
+	w.back = true
 	late := w.abandoned
 	if late {
 		w.d.stuck--
