@@ -9,7 +9,8 @@ import (
 )
 
 // Handler does the work of one kind and returns its one outcome. It runs on a
-// goroutine of its own; a panic in it becomes an `unknown` failure.
+// goroutine of its own; a panic in it becomes an `unknown` failure, or
+// `outcome_unknown` where its effect may have been.
 //
 // The context ends on a cancel, at timeoutMs, at the fence and at the end of a
 // drain. A handler that stops because of that returns [Call.Stopped]; one that

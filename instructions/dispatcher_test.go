@@ -271,25 +271,43 @@ func TestTimeoutCountsFromReceipt(t *testing.T) {
 	})
 }
 
+// Where an effect may have been, nothing milder than outcome_unknown will do (§3.3).
 func TestAPanicIsAnAnswerAndNoCrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, handlers{
-			wire.KindExec: func(context.Context, *Call) wire.Outcome { panic("oops") },
-			wire.KindExists: func(ctx context.Context, c *Call) wire.Outcome {
-				return wire.VoidOutcome{} // of the wrong kind
-			},
-			wire.KindRemove: func(ctx context.Context, c *Call) wire.Outcome { return nil },
-		})
-		b.d.Instruct(ask("a", wire.KindExec, aCommand))
-		b.d.Instruct(ask("b", wire.KindExists, aPath))
-		b.d.Instruct(ask("c", wire.KindRemove, aPath))
-		for _, id := range []string{"a", "b", "c"} {
-			if f, ok := b.outcome(id).(wire.Failure); !ok || f.Code != wire.CodeUnknown || strings.Contains(f.Message, "oops") {
-				t.Errorf("%s: %+v, want unknown, without the panic's text", id, f)
+	breaks := func(begin bool, how func() wire.Outcome) Handler {
+		return func(ctx context.Context, c *Call) wire.Outcome {
+			if begin {
+				_ = c.Begin(ctx)
 			}
+			return how()
 		}
-		b.finish()
-	})
+	}
+	panics := func() wire.Outcome { panic("oops") }
+	says := func(o wire.Outcome) func() wire.Outcome { return func() wire.Outcome { return o } }
+	for _, row := range []struct {
+		name string
+		kind wire.Kind
+		args string
+		h    Handler
+		want wire.ErrorCode
+	}{
+		{"a panic before anything began", wire.KindExec, aCommand, breaks(false, panics), wire.CodeUnknown},
+		{"a panic in a command's middle", wire.KindExec, aCommand, breaks(true, panics), wire.CodeOutcomeUnknown},
+		{"a panic in a look", wire.KindExists, aPath, breaks(false, panics), wire.CodeUnknown},
+		{"a look's answer of the wrong kind", wire.KindExists, aPath, breaks(false, says(wire.VoidOutcome{})), wire.CodeUnknown},
+		{"no answer, nothing begun", wire.KindRemove, aPath, breaks(false, says(nil)), wire.CodeUnknown},
+		{"no answer after a removal began", wire.KindRemove, aPath, breaks(true, says(nil)), wire.CodeOutcomeUnknown},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, handlers{row.kind: row.h})
+				b.d.Instruct(ask("a", row.kind, row.args))
+				if f, ok := b.outcome("a").(wire.Failure); !ok || f.Code != row.want || strings.Contains(f.Message, "oops") {
+					t.Errorf("%+v, want %s, without the panic's text", f, row.want)
+				}
+				b.finish()
+			})
+		})
+	}
 }
 
 func TestAFloodIsBoundedAndAnswered(t *testing.T) {

@@ -150,10 +150,19 @@ func (w *work) handle() (o wire.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.d.log.Error("a handler panicked", "id", w.id, "kind", w.kind, "panic", p, "stack", string(debug.Stack()))
-			o = wire.Failf(wire.CodeUnknown, "%s: the executor itself failed while working on this; what was done until then is not known", w.kind)
+			o = w.broken("the executor itself failed while working on this")
 		}
 	}()
 	return w.handler(w.ctx, w.call)
+}
+
+// broken is the outcome of a handler that failed its own part. Where it had begun,
+// the effect may have been (§3.3).
+func (w *work) broken(how string) wire.Outcome {
+	if w.begun() && !isLook(w.kind) {
+		return wire.Failf(wire.CodeOutcomeUnknown, "%s: %s; what was done until then is not known", w.kind, how)
+	}
+	return wire.Failf(wire.CodeUnknown, "%s: %s; nothing was changed", w.kind, how)
 }
 
 // abandon gives the answer for a handler that does not return: what had no effect,
@@ -204,7 +213,7 @@ func (w *work) settle(o wire.Outcome, abandoned bool) {
 	w.timer.Stop()
 	if !wire.Fits(w.kind, o) {
 		w.d.log.Error("a handler's outcome does not fit its kind", "id", w.id, "kind", w.kind)
-		o = wire.Failf(wire.CodeUnknown, "%s: the executor itself failed to say how this ended", w.kind)
+		o = w.broken("the executor itself failed to say how this ended")
 	}
 	// Into the outbox first: at every moment the id is here or there, so that a
 	// fence cannot take it for one that was released. On a fenced lane this says
