@@ -22,10 +22,18 @@ func Count(results []Result) map[Verdict]int {
 type Printer struct {
 	w    io.Writer
 	told map[string]string // findings → the first row that had them
+	fold func(lead, text string) string
 }
 
-// NewPrinter returns one that writes to w.
-func NewPrinter(w io.Writer) *Printer { return &Printer{w, map[string]string{}} }
+// NewPrinter returns one that writes to w, each line whole, as programs take them
+// that look for a row.
+func NewPrinter(w io.Writer) *Printer {
+	return &Printer{w, map[string]string{}, func(lead, text string) string { return lead + text }}
+}
+
+// Fold has fold lay out what is written from now on: a line's text, which follows
+// upon lead, in as many lines as where it is shown have room for it.
+func (p *Printer) Fold(fold func(lead, text string) string) { p.fold = fold }
 
 // Row writes a result as one line, and under a failed one what was found, the
 // frames of the exchange and what the executor printed. What ails an executor as a
@@ -36,39 +44,37 @@ func (p *Printer) Row(r Result) error {
 		return nil
 	}
 	word := map[Verdict]string{Pass: "pass", Fail: "FAIL", NotApplicable: "n/a "}[r.Verdict]
-	_, err := fmt.Fprintf(p.w, "%s  %-24s %-12s %s\n", word, r.Row.ID, r.Row.Section, r.Row.Promise)
-	if err != nil {
-		return err
-	}
 	var b strings.Builder
+	line := func(lead, text string) { b.WriteString(p.fold(lead, text) + "\n") }
+	line(fmt.Sprintf("%s  %-24s %-12s ", word, r.Row.ID, r.Row.Section), r.Row.Promise)
 	for _, f := range r.Crowded {
-		fmt.Fprintf(&b, "        alone; beside other rows: %s\n", plain(f))
+		line("        ", "alone; beside other rows: "+plain(f))
 	}
 	if r.Verdict == Pass {
-		_, err = io.WriteString(p.w, b.String())
+		_, err := io.WriteString(p.w, b.String())
 		return err
 	}
 	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "        %s\n", plain(f))
+		line("        ", plain(f))
 	}
 	alike := strings.Join(r.Findings, "\n")
 	if first := p.told[alike]; first != "" && r.Verdict == Fail {
-		fmt.Fprintf(&b, "      as %s, which shows frames and output\n", first)
-		_, err = io.WriteString(p.w, b.String())
+		line("      ", "as "+first+", which shows frames and output")
+		_, err := io.WriteString(p.w, b.String())
 		return err
 	}
 	p.told[alike] = r.Row.ID
 	section := func(name string, lines []string) {
 		if len(lines) > 0 {
-			fmt.Fprintf(&b, "      %s\n", name)
+			line("      ", name)
 		}
 		for _, l := range lines {
-			fmt.Fprintf(&b, "        %s\n", l)
+			line("        ", l)
 		}
 	}
 	section("frames (→ from the device, ← from the server)", r.Frames)
 	section("printed by the executor", r.Output)
-	_, err = io.WriteString(p.w, b.String())
+	_, err := io.WriteString(p.w, b.String())
 	return err
 }
 

@@ -36,7 +36,8 @@ func newConformance(a *app) *cobra.Command {
 		Long: `Judge an executor by the protocol: this one, or any other.
 
 One row per promise of the protocol's guide: pass, FAIL with what was found and
-the frames of the exchange, or not applicable. Each row runs against a reference
+the frames of the exchange, or not applicable. On a terminal rows are folded;
+elsewhere each is one line, so that 'grep' finds it whole. Each row runs against a reference
 server of its own on this machine, in a folder of its own; what is claimed is
 checked on processes, files, sockets and memory where that is possible. If a few
 rows fail they are judged once more, alone, and that counts; what was found
@@ -104,6 +105,9 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 	cfg := conformance.Config{Enroll: f.enroll, Serve: f.executor, Only: f.only, Parallel: f.parallel, Dir: f.keep}
 	if !f.json {
 		p := conformance.NewPrinter(a.stdout)
+		if isTerminal(a.stdout) {
+			p.Fold(below)
+		}
 		cfg.Done = func(r conformance.Result) { _ = p.Row(r) } // a reader that left misses the rest
 	}
 	var junit *os.File
@@ -155,6 +159,16 @@ func (a *app) listRows(rows []conformance.Row, asJSON bool) error {
 			listed[i] = listedRow{r.ID, r.Section, r.Promise, r.Needs}
 		}
 		return json.NewEncoder(a.stdout).Encode(listed)
+	}
+	if isTerminal(a.stdout) {
+		row := func(id, section, promise string) {
+			fmt.Fprintln(a.stdout, below(fmt.Sprintf("%-24s %-12s ", id, section), promise))
+		}
+		row("ROW", "SECTION", "PROMISE")
+		for _, r := range rows {
+			row(r.ID, r.Section, r.Promise)
+		}
+		return nil
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ROW\tSECTION\tPROMISE")

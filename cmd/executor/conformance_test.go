@@ -81,6 +81,53 @@ func TestConformanceListsItsRows(t *testing.T) {
 	}
 }
 
+// On a terminal rows are folded, and below them whatever is told of a failed one;
+// a pipe gets each row in a line, for scripts to look for.
+func TestConformanceRowsFitATerminalAndAreLinesInAPipe(t *testing.T) {
+	m := newMachine(t)
+	_, env := freshMachine(t)
+	onLines := m.run("device", "conformance", "--list").stdout
+	rows := conformance.Rows()
+	if n := strings.Count(onLines, "\n"); n != len(rows)+1 {
+		t.Errorf("%d lines in a pipe, of %d rows", n, len(rows))
+	}
+	listed, _ := onTerminal(t, env, "device", "conformance", "--list")
+	fits(t, "--list", listed)
+	for _, r := range rows {
+		if !strings.Contains(onLines, r.ID) || !strings.Contains(onLines, "  "+r.Promise+"\n") {
+			t.Errorf("not whole in a pipe: %s", r.ID)
+		}
+		if words := strings.Join([]string{r.ID, r.Section, r.Promise}, " "); !strings.Contains(unfolded(listed), words) {
+			t.Errorf("a terminal does not show %q", words)
+		}
+	}
+
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	enroll, serve := conformance.Ours(self)
+	args := []string{"device", "conformance", "--only", "enroll-body,hello-root,exec-output", "--executor", serve,
+		"--enroll", strings.Replace(enroll, "{workspace}", "/tmp", 1)} // which is not as asked
+	judged, code := onTerminal(t, env, args...)
+	fits(t, "judged", judged)
+	for _, want := range []string{"FAIL enroll-body", "pass exec-output", `workspaceRoot is "/tmp"`, "frames (→ from the device", "printed by the executor"} {
+		if !strings.Contains(unfolded(judged), want) {
+			t.Errorf("exit %d, without %q:\n%s", code, want, judged)
+		}
+	}
+	t.Setenv(asMain, "1")
+	s := m.run(args...)
+	for _, r := range rows {
+		if (r.ID == "hello-root" || r.ID == "exec-output") && !strings.Contains(s.stdout, " "+r.Promise+"\n") {
+			t.Errorf("not whole in a pipe:\n%s", s.stdout)
+		}
+	}
+}
+
+// unfolded is a text with one blank between its words.
+func unfolded(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 func TestConformanceRefusesHalfAnOrder(t *testing.T) {
 	m := newMachine(t)
 	for _, args := range [][]string{{"--only", "no-such-row"}, {"--executor", "x"}, {"--enroll", "x"}, {"--parallel", "0"}} {

@@ -134,6 +134,13 @@ func foldAll(text, indent string, width int) string {
 	return strings.Join(lines, "\n"+indent)
 }
 
+// below folds a text that follows upon the beginning of its line, below itself.
+func below(lead, text string) string {
+	indent := strings.Repeat(" ", length(lead))
+	text = strings.ReplaceAll(text, "\t", " ") // whose width is anybody's guess
+	return lead + strings.Join(fold(text, columns-len(indent)), "\n"+indent)
+}
+
 // shown makes a text of strangers fit for a terminal: on one line, without
 // characters that a terminal would act upon.
 func shown(s string) string {

@@ -114,7 +114,7 @@ func (a *app) watchStatus(ctx context.Context, home *enroll.Home, deviceID strin
 	defer stop()
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()
-	terminal := isTerminal(a.stdout)
+	terminal := movesCursor(a.stdout)
 	var last []byte
 	var size terminalSize
 	for {

@@ -10,12 +10,14 @@ import (
 	"github.com/sema-agent/device-executor/internal/doctor"
 )
 
-// isTerminal reports whether w shows its output to a person at a terminal that
-// understands cursor movement.
+// isTerminal reports whether w shows its output to a person at a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// movesCursor reports whether w is a terminal that does more than print.
+func movesCursor(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 
 // terminalSize is how many columns and rows a terminal has; zero where it does
 // not say.
@@ -53,7 +55,7 @@ func (t terminalSize) fit(page []byte) []byte {
 // coloured reports whether what goes to w may have colours: to a terminal, unless
 // its user does not want any (NO_COLOR).
 func (a *app) coloured(w io.Writer) bool {
-	return a.getenv("NO_COLOR") == "" && isTerminal(w)
+	return a.getenv("NO_COLOR") == "" && movesCursor(w)
 }
 
 // paint colours words for a terminal, or leaves them as they are.
