@@ -37,11 +37,11 @@ func newConformance(a *app) *cobra.Command {
 
 One row per promise of the protocol's guide: pass, FAIL with what was found and
 the frames of the exchange, or not applicable. On a terminal rows are folded;
-elsewhere each is one line, so that 'grep' finds it whole. Each row runs against a reference
-server of its own on this machine, in a folder of its own; what is claimed is
-checked on processes, files, sockets and memory where that is possible. If a few
-rows fail they are judged once more, alone, and that counts; what was found
-beside the others is shown too.
+elsewhere each is one line, so that 'grep' finds it whole. Each row runs against
+a reference server of its own on this machine, in a folder of its own; what is
+claimed is checked on processes, files, sockets and memory where that is
+possible. If a few rows fail they are judged once more, alone, and that counts;
+what was found beside the others is shown too.
 
 Another executor is given by two command lines. Both are run by /bin/sh in the
 row's folder, so name programs by whole paths. These words are replaced, and
