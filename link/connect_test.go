@@ -195,6 +195,37 @@ func TestEachByeHasItsReaction(t *testing.T) {
 	})
 }
 
+// A server that says bye and closes makes the frame under way fail. If that were all
+// that counted, a superseded executor would take the lease back from its successor.
+func TestAByeIsHeardThoughAWriteFailsBeforeItIsRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		say  func(*refserver.Server, string)
+		want error
+	}{
+		"superseded": {(*refserver.Server).Supersede, link.ErrSuperseded},
+		"revoked":    {(*refserver.Server).Revoke, link.ErrRevoked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, options{}, func(t *testing.T, w *world) {
+				w.active()
+				call := w.exec()
+				pair := w.net.last()
+				pair.toDevice.set(func(q *pipe) { q.stalled = true })
+				c.say(w.server, w.device)
+				w.wait(10 * time.Second) // the server has closed
+				if err := w.work.say(t.Context(), call.ID(), 1000); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+				pair.toDevice.set(func(q *pipe) { q.stalled = false })
+				if err := w.end(time.Second); !errors.Is(err, c.want) {
+					t.Errorf("Run returned %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestNothingAfterAByeIsActedOn(t *testing.T) {
 	simulate(t, options{}, func(t *testing.T, w *world) {
 		w.active()

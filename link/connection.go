@@ -25,6 +25,9 @@ const (
 	// fenceLimit is how long the fence waits for the dead. What the kernel will not
 	// let die runs no code any more, so it counts as fenced then.
 	fenceLimit = 10 * time.Second
+	// lastWordLimit is how long the reader may take to come to its end once the
+	// connection has broken.
+	lastWordLimit = 500 * time.Millisecond
 	// napGoodbyeLimit is how long a goodbye before sleep may take: the machine
 	// grants few seconds in all.
 	napGoodbyeLimit = time.Second
@@ -44,10 +47,11 @@ type connection struct {
 	gen      wire.Gen
 	interval time.Duration
 
-	ends    chan outcome          // from reader, writer and timers; the first counts
+	ends    chan outcome          // from reader, writer and timers
 	control chan wire.DeviceFrame // to the writer, ahead of all output
 	pings   chan struct{}         // to the pinger, by way of the writer
 	said    chan struct{}         // closed when goodbye has been written
+	heard   chan struct{}         // closed when nothing more is read
 	done    chan struct{}         // closed when the connection is over
 
 	over      atomic.Bool  // nothing that is read counts any more
@@ -77,6 +81,7 @@ func newConnection(l *Link, socket Socket, ack *wire.HelloAck) *connection {
 		control:  make(chan wire.DeviceFrame, 8),
 		pings:    make(chan struct{}, 1),
 		said:     make(chan struct{}),
+		heard:    make(chan struct{}),
 		done:     make(chan struct{}),
 		born:     time.Now(),
 	}
@@ -90,7 +95,8 @@ func newConnection(l *Link, socket Socket, ack *wire.HelloAck) *connection {
 	return c
 }
 
-// end reports how the connection ended. Only the first report is acted on.
+// end reports how the connection ended. The first report is acted on, but a final one
+// wins over it (see lastWord).
 func (c *connection) end(out outcome) {
 	select {
 	case c.ends <- out:
@@ -108,14 +114,14 @@ func (c *connection) serve(ctx context.Context) outcome {
 	c.stalled.Stop()
 
 	var all sync.WaitGroup
-	all.Go(c.read)
+	all.Go(func() { defer close(c.heard); c.read() })
 	all.Go(c.write)
 	all.Go(func() { c.ping(connCtx) })
 	fenced := make(chan []string, 1)
 	l.enter(State{Phase: Fencing, Cause: CauseHelloAck, Gen: c.gen})
 	all.Go(func() { fenced <- c.fence(connCtx) })
 
-	out := c.watch(ctx, fenced)
+	out := c.lastWord(c.watch(ctx, fenced))
 
 	c.over.Store(true)
 	if out.polite {
@@ -252,11 +258,52 @@ func (c *connection) nap(done chan<- struct{}) ended {
 	select {
 	case <-c.said:
 		out.polite = true
-	case <-c.ends:
+	case end := <-c.ends:
+		c.end(end) // lastWord looks at it
 	case <-limit.C:
 	}
 	return out
 }
+
+// lastWord gives a final bye its due where something else ended the connection first:
+// a server that says bye and closes makes the frame under way fail, and the bye may
+// not have been read by then.
+func (c *connection) lastWord(out ended) ended {
+	if out.kind == final {
+		return out
+	}
+	limit := time.NewTimer(lastWordLimit)
+	defer limit.Stop()
+	broken := out.broken()
+	for {
+		select {
+		case end := <-c.ends:
+			if end.kind == final {
+				if out.done != nil {
+					close(out.done)
+				}
+				return ended{outcome: end}
+			}
+			broken = broken || end.broken()
+			continue
+		default:
+		}
+		if !broken {
+			return out
+		}
+		select {
+		case <-c.heard:
+			broken = false
+		case end := <-c.ends:
+			c.end(end)
+		case <-limit.C:
+			broken = false
+		}
+	}
+}
+
+// broken reports whether the socket itself ended a connection.
+func (o outcome) broken() bool { return o.cause == CausePeerClosed || o.cause == CauseSocketFailed }
 
 // owe puts an order that may not pile up into the control channel.
 func (c *connection) owe(owed *atomic.Bool, order wire.DeviceFrame) {

@@ -303,6 +303,31 @@ func TestSuspendIsObeyedInEveryPhase(t *testing.T) {
 	})
 }
 
+// Whoever is superseded just when its machine goes to sleep must not take the lease
+// back on waking.
+func TestAByeDuringTheGoodbyeOfASleepIsHeard(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.net.last().stall(true)
+		if err := w.work.say(t.Context(), call.ID(), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // a frame is under way, and goodbye will have to wait for it
+		slept := make(chan struct{})
+		go func() {
+			defer close(slept)
+			w.link.Suspend(t.Context())
+		}()
+		w.wait(100 * time.Millisecond)
+		w.server.Supersede(w.device)
+		if err := w.end(time.Second); !errors.Is(err, link.ErrSuperseded) {
+			t.Errorf("Run returned %v", err)
+		}
+		<-slept
+	})
+}
+
 func TestGoodbyeTellsTheServerToWaitLongerThanTheDrain(t *testing.T) {
 	var said []byte
 	simulate(t, options{silent: true}, func(t *testing.T, w *world) {
