@@ -12,6 +12,7 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/remedy"
+	"github.com/sema-agent/device-executor/wire"
 )
 
 type enrollFlags struct {
@@ -106,6 +107,8 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	}
 
 	progress := newProgress(a, "Talking to "+server.String())
+	stores := a.stores()
+	stores.Keychain = awaited{stores.Keychain, progress, "Waiting for the keychain"}
 	enroller := &enroll.Enroller{
 		Home: home,
 		Client: &enroll.Client{
@@ -116,11 +119,14 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 				progress.note(fmt.Sprintf("%s; trying again in %s", why, wait.Round(time.Second)))
 			},
 		},
-		Stores:     a.stores(),
-		Now:        a.now,
-		Rand:       a.random,
-		Log:        slog.New(slog.DiscardHandler),
-		WriteFaces: writeFaces,
+		Stores: stores,
+		Now:    a.now,
+		Rand:   a.random,
+		Log:    slog.New(slog.DiscardHandler),
+		WriteFaces: func(ctx context.Context, workspace string) ([]wire.Kind, error) {
+			defer progress.turn(progress.turn("Trying the workspace's file system"))
+			return writeFaces(ctx, workspace)
+		},
 	}
 	done, err := enroller.Enroll(c.Context(), enroll.Request{
 		Server:     server,
