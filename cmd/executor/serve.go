@@ -196,6 +196,7 @@ func (a *app) serve(ctx context.Context, orders *orders, f serveFlags) error {
 	orders.to(x, log)
 	if err = context.Cause(ctx); err == nil {
 		log.Info("starting", "device", record.DeviceID, "server", record.Server, "workspace", record.WorkspaceRoot)
+		warnWithoutWorkspace(ctx, log, record)
 		err = x.Run(ctx)
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/fence"
+	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -393,6 +395,70 @@ func TestALogForProgramsSaysWhichServer(t *testing.T) {
 	if starting.Server != m.url || starting.Device != f.device {
 		t.Errorf("it started with %+v, want server %s of %s\n%s", starting, m.url, f.device, f.log.String())
 	}
+}
+
+// A workspace that is not there, or no folder, is said at the start, once, with
+// what mends it; the device is served all the same, and once the folder is there
+// its commands run.
+func TestAMissingWorkspaceIsSaidAtTheStartAndServedAllTheSame(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		breaks func(workspace string) error
+		code   wire.ErrorCode
+		why    string
+		run    string
+	}{
+		"not there":    {os.Remove, wire.CodeNotFound, "it is not there", "mkdir -p "},
+		"not a folder": {fileInstead, wire.CodeNotDirectory, "it is not a folder", "ls -ld "},
+		"in order":     {func(string) error { return nil }, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			workspace := filepath.Join(t.TempDir(), "it's here")
+			if err := os.Mkdir(workspace, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			id := m.enroll(workspace)
+			if err := c.breaks(workspace); err != nil {
+				t.Fatal(err)
+			}
+			f := m.serve(id, "--log-format", "json").active()
+			if c.code != "" {
+				if o, _ := f.run("echo here"); o.(wire.Failure).Code != c.code {
+					t.Errorf("a command ends with %+v", o)
+				}
+				if err := errors.Join(os.RemoveAll(workspace), os.Mkdir(workspace, 0o700)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o, said := f.run("echo here"); said != "here\n" {
+				t.Errorf("with its folder, a command ends with %+v after %q", o, said)
+			}
+			f.send(syscall.SIGTERM)
+			f.ends(exitOK)
+			var warnings []string
+			for line := range strings.Lines(f.log.String()) {
+				var entry struct{ Level, Msg, Workspace, Why, Run string }
+				if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Level != "WARN" || entry.Workspace == "" {
+					continue
+				}
+				warnings = append(warnings, line)
+				if entry.Workspace != workspace || entry.Why != c.why || entry.Run != c.run+remedy.Quote(workspace) {
+					t.Errorf("it warns of %+v", entry)
+				}
+			}
+			if want := min(len(c.why), 1); len(warnings) != want {
+				t.Errorf("%d warnings, want %d:\n%s", len(warnings), want, f.log.String())
+			}
+			m.blameless()
+		})
+	}
+}
+
+// fileInstead puts a file in a folder's place.
+func fileInstead(folder string) error {
+	return errors.Join(os.Remove(folder), os.WriteFile(folder, nil, 0o600))
 }
 
 func TestServeEndsWithTheCodeOfItsReason(t *testing.T) {
