@@ -36,7 +36,8 @@ func Quote(s string) string {
 	harmless := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("0123456789/._-:@=%+,", r)
 	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !harmless(r) }) < 0 {
+	// zsh takes a word such as =ls for the path of that program.
+	if s != "" && s[0] != '=' && strings.IndexFunc(s, func(r rune) bool { return !harmless(r) }) < 0 {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

@@ -27,6 +27,7 @@ func TestOnlyWordsThatNeedQuotesGetThem(t *testing.T) {
 	for in, want := range map[string]string{
 		"/plain/path-1.x": "/plain/path-1.x", "https://host:8443/p": "https://host:8443/p",
 		"": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'", "naïve": "'naïve'", "~": "'~'",
+		"a=b": "a=b", "=ls": "'=ls'", // which zsh would take for /bin/ls
 	} {
 		if got := Quote(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
@@ -43,8 +44,9 @@ func FuzzQuote(f *testing.F) {
 		if strings.ContainsRune(s, 0) {
 			t.Skip("no word of a command has a NUL")
 		}
-		out, err := exec.Command("/bin/sh", "-c", "printf %s "+Quote(s)+"x").Output()
-		if err != nil || string(out) != s+"x" {
+		// Between two others, so that one which vanishes or becomes two is seen.
+		out, err := exec.Command("/bin/sh", "-c", "printf '%s|' before "+Quote(s)+" after").Output()
+		if err != nil || string(out) != "before|"+s+"|after|" {
 			t.Errorf("%q becomes %q, %v", s, out, err)
 		}
 	})
