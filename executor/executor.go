@@ -206,17 +206,17 @@ func (x *Executor) work(ctx context.Context, p *parts) error {
 	// From here on nothing is said to the server; what still runs is ended.
 	limit, done := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer done()
-	survivors := p.dispatcher.Close(limit)
-	if closed := p.control.Close(); closed != nil {
-		survivors = errors.Join(survivors, closed)
+	if err := p.dispatcher.Close(limit); err != nil {
+		x.cfg.Log.Warn("some instructions did not come to their end", "stuck", p.dispatcher.Stuck(), "err", err)
 	}
+	survivors := p.control.Close() // of commands, which are all that has to be dead
 	ended()
 	beside.Wait()
 	if stopped && !final(err) {
 		err = nil // StopNow
 	}
 	if survivors != nil {
-		x.cfg.Log.Error("not everything could be ended", "err", survivors)
+		x.cfg.Log.Error("not all commands could be ended", "err", survivors)
 		err = errors.Join(err, fmt.Errorf("end what still ran: %w", survivors))
 	}
 	return err

@@ -269,6 +269,39 @@ func TestACommandThatTheExecutorItselfStandsForIsEntered(t *testing.T) {
 	})
 }
 
+// A read that hangs in the kernel is no command: nothing of it can be ended, or has to.
+func TestACallStuckInTheKernelDoesNotFailAStop(t *testing.T) {
+	for name, stop := range map[string]func(*executor.Executor){
+		"in order": func(x *executor.Executor) { x.Stop(wire.GoodbyeShutdown) },
+		"now":      (*executor.Executor).StopNow,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var thaw func()
+			simulate(t, func(c *executor.Config) {
+				release := make(chan struct{})
+				thaw = func() { close(release) }
+				c.Handlers[wire.KindExists] = func(ctx context.Context, call *instructions.Call) wire.Outcome {
+					<-release
+					return call.Stopped(ctx)
+				}
+			}, func(t *testing.T, s *refserver.Server, x *executor.Executor, device string, ended chan error) {
+				activate(t, s, device)
+				call, err := s.Dispatch(t.Context(), device, refserver.Dispatch{Kind: wire.KindExists, Args: wire.PathArgs{Path: "/mnt/dead"}, TimeoutMs: 1000})
+				if err != nil {
+					t.Fatal(err)
+				}
+				settle(t, call)
+				began := time.Now()
+				stop(x)
+				if err := <-ended; err != nil || time.Since(began) > 15*time.Second {
+					t.Errorf("Run returned %v after %v", err, time.Since(began))
+				}
+				thaw()
+			})
+		})
+	}
+}
+
 func TestTheServersLastWordIsTheExecutorsError(t *testing.T) {
 	for name, c := range map[string]struct {
 		act  func(*refserver.Server, string)

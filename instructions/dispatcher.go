@@ -354,7 +354,7 @@ func (d *Dispatcher) Wait(ctx context.Context) error {
 }
 
 // Close aborts and waits for every handler. Handlers stuck in the kernel are
-// waited for until ctx ends.
+// waited for until ctx ends, which is then the error.
 func (d *Dispatcher) Close(ctx context.Context) error {
 	if err := d.Abort(ctx); err != nil {
 		return err
