@@ -31,11 +31,9 @@ const (
 	// napGoodbyeLimit is how long a goodbye before sleep may take: the machine
 	// grants few seconds in all.
 	napGoodbyeLimit = time.Second
-	// defaultInterval stands in for a heartbeat interval that makes no sense, and
-	// the bounds say which do.
-	defaultInterval = 15 * time.Second
-	minInterval     = 50 * time.Millisecond
-	maxInterval     = time.Hour
+	// minInterval and maxInterval bound the heartbeat interval that a server asks for.
+	minInterval = 50 * time.Millisecond
+	maxInterval = time.Hour
 )
 
 // connection is one socket after its handshake. serve's goroutine decides; reader,
@@ -76,7 +74,7 @@ func (pingOrder) DeviceType() wire.DeviceFrameType { return "" }
 func newConnection(l *Link, socket Socket, ack *wire.HelloAck) *connection {
 	c := &connection{
 		l: l, socket: socket, ack: ack, gen: ack.Gen,
-		interval: defaultInterval,
+		interval: maxInterval,
 		ends:     make(chan outcome, 8),
 		control:  make(chan wire.DeviceFrame, 8),
 		pings:    make(chan struct{}, 1),
@@ -85,12 +83,8 @@ func newConnection(l *Link, socket Socket, ack *wire.HelloAck) *connection {
 		done:     make(chan struct{}),
 		born:     time.Now(),
 	}
-	if ms := ack.HeartbeatIntervalMs; ms > 0 {
-		asked := maxInterval
-		if ms < maxInterval.Milliseconds() {
-			asked = time.Duration(ms) * time.Millisecond
-		}
-		c.interval = max(asked, minInterval)
+	if ms := ack.HeartbeatIntervalMs; ms < maxInterval.Milliseconds() {
+		c.interval = max(time.Duration(ms)*time.Millisecond, minInterval)
 	}
 	return c
 }
