@@ -54,8 +54,8 @@ type InstanceLock struct {
 var inHand sync.Map
 
 // Lock takes the lock at path, creating the file (0600) in an existing folder, and
-// writes the pid of this process into it. It tries for 300 ms, then returns a
-// *HeldError.
+// writes the pid of this process into it if the disk has room. It tries for 300 ms,
+// then returns a *HeldError.
 func Lock(path string) (*InstanceLock, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
@@ -73,7 +73,8 @@ func Lock(path string) (*InstanceLock, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	// The pid is for the message of others only, but without it that message is poor.
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+	// On a full disk it has to be: commands may be what frees some.
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil && !noRoom(err) {
 		_ = l.Close()
 		return nil, fmt.Errorf("lock %s: write the pid: %w", path, err)
 	}

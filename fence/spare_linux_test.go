@@ -82,6 +82,30 @@ func TestEntriesAreTakenThoughTheDiskIsFull(t *testing.T) {
 	}
 }
 
+// An orderly stop gives back the little room that the lock's pid took.
+func TestALockIsTakenThoughTheDiskIsFull(t *testing.T) {
+	dir, fill := disk(t)
+	path := filepath.Join(dir, "lock")
+	l, err := fence.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	fill()
+	if l, err = fence.Lock(path); err != nil {
+		t.Fatal(err)
+	}
+	var held *fence.HeldError
+	if _, err := fence.Lock(path); !errors.As(err, &held) || held.PID != 0 {
+		t.Errorf("a second lock: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatACrashLeftOnAFullDiskIsFoundAndGivesItsRoomBack(t *testing.T) {
 	dir, fill := disk(t)
 	dir = filepath.Join(dir, "ledger")
