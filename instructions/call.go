@@ -49,6 +49,7 @@ type gate interface {
 	begin(ctx context.Context) error
 	begun() bool
 	endedProcesses(n int)
+	survived()
 }
 
 // Begin is called once, right before the first step that the world could notice:
@@ -81,6 +82,14 @@ func (c *Call) Stopped(ctx context.Context) wire.Outcome {
 func (c *Call) EndedProcesses(n int) {
 	if c.gate != nil {
 		c.gate.endedProcesses(n)
+	}
+}
+
+// Survived reports that not all of a command is known to be dead, whatever its outcome
+// says. It is for the fence.
+func (c *Call) Survived() {
+	if c.gate != nil {
+		c.gate.survived()
 	}
 }
 

@@ -354,6 +354,26 @@ func TestAFencedCommandIsEndedThoughNobodyTakesItsWords(t *testing.T) {
 	})
 }
 
+// A command whose shell ended well has an exit code to tell, and may be alive all the
+// same. The fence asks for nothing but the second.
+func TestTheFenceIsToldOfWhatOutlivesAShellThatEndedWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		b, f := withFake(t, func(p *proc) int {
+			p.fork(func(*proc) { <-release }) // KILL is pending on it
+			return 0
+		})
+		f.survivors = []int{4711}
+		b.d.Instruct(ask("x", wire.KindExec, aCommand))
+		synctest.Wait()
+		if stuck := b.d.End(t.Context(), []string{"x"}); !slices.Equal(stuck, []string{"x"}) {
+			t.Errorf("End returned %v, want what is alive", stuck)
+		}
+		close(release)
+		b.finish()
+	})
+}
+
 func TestALostSupervisorIsNotAnExitCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := withFake(t, func(p *proc) int {

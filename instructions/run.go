@@ -64,6 +64,7 @@ func run(ctx context.Context, call *Call, cmd process.Command, log *slog.Logger)
 	}
 	call.EndedProcesses(cmd.Ended())
 	if endErr != nil {
+		call.Survived()
 		log.Warn("a command is over, but not all of it is known to be dead", "id", call.In.InstructionID, "err", endErr)
 	}
 

@@ -52,6 +52,7 @@ type work struct {
 	back           bool      // its handler has returned
 	fenced         bool
 	processesEnded int
+	survivors      bool // not all of its command is known to be dead
 
 	maybeAlive bool // written before done is closed
 
@@ -247,10 +248,10 @@ func (w *work) settle(o wire.Outcome, abandoned bool) {
 		Outcome: o, Fenced: w.fenced,
 		ProcessesEnded: w.processesEnded, Stuck: abandoned,
 	}
+	f, failed := o.(wire.Failure)
+	w.maybeAlive = abandoned || w.survivors || failed && f.Code == wire.CodeOutcomeUnknown && runsCommands(w.kind)
 	d.mu.Unlock()
 
-	f, failed := o.(wire.Failure)
-	w.maybeAlive = abandoned || failed && f.Code == wire.CodeOutcomeUnknown && runsCommands(w.kind)
 	w.tellEnded(report)
 	close(w.done)
 }
@@ -298,6 +299,13 @@ func (w *work) endedProcesses(n int) {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	w.processesEnded += n
+}
+
+// survived implements gate.
+func (w *work) survived() {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	w.survivors = true
 }
 
 func (w *work) about() Work {
