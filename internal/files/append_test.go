@@ -99,6 +99,44 @@ func TestAWriterThatComesInMeanwhileLosesNothing(t *testing.T) {
 	}
 }
 
+// lastWords is a system on which a writer opens a file just before it is exchanged,
+// and writes and leaves just when it is asked who has the file open.
+type lastWords struct {
+	posix.System
+	path   string
+	writer *os.File
+}
+
+func (w *lastWords) Exchange(d1 int, n1 string, d2 int, n2 string) (err error) {
+	if w.writer == nil {
+		if w.writer, err = os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND, 0); err != nil {
+			return err
+		}
+	}
+	return w.System.Exchange(d1, n1, d2, n2)
+}
+
+func (w *lastWords) WrittenElsewhere(fd int) (bool, error) {
+	if w.writer != nil {
+		_, _ = w.writer.WriteString("theirs\n") // to a closed file from the second time on
+		_ = w.writer.Close()
+	}
+	return w.System.WrittenElsewhere(fd)
+}
+
+func TestAWriterThatIsLeavingLosesNoLastWords(t *testing.T) {
+	dir := folder(t)
+	path := dir + "/log"
+	write(t, path, "old\n", 0o644)
+	if !asksForWriters(t, path) {
+		t.Skip("every file counts as held here")
+	}
+	l := newLayer(t, files.Config{Calls: &lastWords{path: path}})
+	mustPut(t, l, path, "ours\n", appendTo)
+	wantContent(t, path, "old\ntheirs\nours\n")
+	wantNames(t, dir, "log")
+}
+
 func TestALargeFileIsNotCopied(t *testing.T) {
 	dir := folder(t)
 	path := dir + "/large"

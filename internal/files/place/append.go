@@ -145,11 +145,15 @@ func (s *Stage) appendCopy(dir *posix.Dir, name string, old *posix.Object, reade
 	if err := s.copyInto(whole); err != nil {
 		return err
 	}
-	// What came out must be the object copied, as it was then, and nobody may have
-	// opened it for writing in the meantime.
+	// What came out must be the object copied, nobody may have it open for writing
+	// any more, and it must be as it was then. In this order: who had it open may have
+	// written before leaving.
 	ours, err := whole.exchange(dir, name, old, "", func(out *posix.Object) bool {
+		if s.p.inUse(reader) {
+			return false
+		}
 		now, err := posix.StatFd(reader)
-		return err == nil && out.Same(before) && now.Unchanged(before) && !s.p.inUse(reader)
+		return err == nil && out.Same(now) && now.Unchanged(before)
 	})
 	if err != nil {
 		return err
