@@ -172,13 +172,19 @@ func (r *removal) leave() error {
 		if err != nil {
 			return err
 		}
-		if !is.Same(above.is) {
+		if !is.Same(above.is) && !copiedUp(fd, is, above.is) {
 			return errMoved
 		}
 	}
 	r.down = r.down[:len(r.down)-1]
 	unix.Close(left.fd)
 	return nil
+}
+
+// copiedUp reports whether a folder of an overlay is the one that was there before
+// something in it was changed.
+func copiedUp(fd int, is, was posix.Stat) bool {
+	return is.Dev == was.Dev && is.Ino == was.Ino && posix.InOverlay(fd)
 }
 
 // empty removes what is in the folder where the removal is.

@@ -91,10 +91,11 @@ func (s *Stage) guardedOnce(dir *posix.Dir, name string, want Expect) (Receipt, 
 		return r, notSupported(err, dir.Join(name))
 	}
 	out, err := s.exchange(dir, name, old, old.FileID(s.p.calls), func(out *posix.Object) bool {
-		if want.FileID != "" {
-			return out.Same(old.Stat)
+		if want.FileID == "" {
+			return out.Kind() == wire.FileFile
 		}
-		return out.Kind() == wire.FileFile
+		now, err := old.Now() // an overlay may have copied it up for the step
+		return err == nil && out.Same(now)
 	})
 	if err != nil {
 		return Receipt{}, err

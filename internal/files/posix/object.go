@@ -58,7 +58,8 @@ func (s Stat) What() string {
 func (s Stat) Perm() uint32 { return s.Mode & 07777 }
 
 // Same reports whether both looks were at one object. It is exact while a handle
-// of one of them is open, and very probably right otherwise.
+// of one of them is open, and very probably right otherwise. What an overlay copies
+// up on a first change is born again: looks before and after that differ.
 func (s Stat) Same(o Stat) bool { return s.Dev == o.Dev && s.Ino == o.Ino && s.BirthNs == o.BirthNs }
 
 // Unchanged reports whether both looks found the same content, as far as sizes
@@ -138,6 +139,14 @@ func SyncDir(c Calls, d *Dir) {
 type Object struct {
 	FD int
 	Stat
+}
+
+// Now looks at the object again.
+func (o *Object) Now() (Stat, error) {
+	if o.FD < 0 {
+		return o.Stat, nil
+	}
+	return StatFd(o.FD)
 }
 
 // Close closes the handle.

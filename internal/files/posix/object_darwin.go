@@ -53,6 +53,9 @@ func RealPath(fd int) (string, error) {
 // whatever their text says: there are none here.
 func LinksToObjects(int) bool { return false }
 
+// InOverlay reports whether an object is in an overlay: there are none here.
+func InOverlay(int) bool { return false }
+
 // Reopen opens the object behind a handle for use: there is no way but its path,
 // so what was opened is compared with the handle.
 func Reopen(c Calls, fd int, flags int) (int, error) {

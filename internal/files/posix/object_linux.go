@@ -103,6 +103,14 @@ func LinksToObjects(dir int) bool {
 	return err == nil && fs.Type == unix.PROC_SUPER_MAGIC
 }
 
+// InOverlay reports whether an object is in an overlay, which makes a new object of
+// it, born later, when it is first changed.
+func InOverlay(fd int) bool {
+	var fs unix.Statfs_t
+	_, err := retry(func() (int, error) { return 0, unix.Fstatfs(fd, &fs) })
+	return err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+}
+
 // Reopen opens the object behind a handle for use.
 func Reopen(c Calls, fd int, flags int) (int, error) { return c.Open(CWD, procPath(fd), flags, 0) }
 
