@@ -14,9 +14,9 @@ import (
 // before it.
 type made struct {
 	calls posix.Calls
-	first *posix.Dir // borrowed
-	names []string   // each in the folder before it; "" was there already
-	dirs  []*posix.Dir
+	first *posix.Dir   // borrowed
+	names []string     // each in the folder before it; "" was there already
+	dirs  []*posix.Dir // those of them that could be opened: all, or all but the last
 }
 
 // undo removes the folders again, as far as nobody has put anything in.
@@ -63,9 +63,10 @@ func (l *Layer) makeFolders(s *spot) (*made, *posix.Dir, error) {
 		if err != nil {
 			here = ""
 		}
+		m.names = append(m.names, here)
 		next, err := posix.OpenDir(l.calls, dir.FD, name)
 		if err == nil {
-			m.names, m.dirs = append(m.names, here), append(m.dirs, next)
+			m.dirs = append(m.dirs, next)
 			err = l.admit("make the folder", dir.Join(name), next.Path)
 		}
 		if err != nil {

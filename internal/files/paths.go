@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -119,9 +120,11 @@ func (l *Layer) objectAndPath(op, p string) (*posix.Object, string, error) {
 const realPathTries = 100
 
 // notOpened is the error for a path that could not be opened. With roots, a path
-// outside them gets no other answer than that it is outside.
+// outside them gets no other answer than that it is outside, except where this
+// process could have opened none at all.
 func (l *Layer) notOpened(op, p string, err error) error {
-	if l.roots == nil || !l.outside(p) {
+	exhausted := errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+	if l.roots == nil || exhausted || !l.outside(p) {
 		return posix.Wrap(op, p, err)
 	}
 	return posix.Refuse(wire.CodePermissionDenied, op, p, "it is outside the folders that the owner of this machine allows")
