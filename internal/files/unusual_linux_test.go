@@ -3,9 +3,11 @@ package files_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -203,6 +205,17 @@ func TestWhereOnlyTheKernelMakesFilesIsSaid(t *testing.T) {
 	}
 }
 
+// That a folder is at the path says more than that its folder takes no files.
+func TestAFolderAtThePathIsSaidAlsoWhereNothingCanBeWritten(t *testing.T) {
+	l := newLayer(t, files.Config{})
+	for _, path := range []string{"/sys/kernel", "/proc/self"} {
+		for _, s := range []step{replace, appendTo} {
+			_, err := put(l, path, "new", s)
+			wantCode(t, err, wire.CodeIsDirectory)
+		}
+	}
+}
+
 // Flags of a file as the kernel has them.
 const (
 	immutable  = 0x10
@@ -252,6 +265,34 @@ func TestWhatMayOnlyGrowGrowsAndIsNeverReplaced(t *testing.T) {
 	mustPut(t, l, dir+"/made-too", "new", replace)
 	setFlags(t, dir, 0)
 	wantNames(t, dir, "log", "made", "made-too")
+}
+
+// losing is a system without renameat2 whose folder lets go of no name any more once
+// a file is to get its own.
+type losing struct {
+	without
+	close func()
+}
+
+func (l losing) RenameNew(int, string, int, string) error {
+	l.close()
+	return unix.EINVAL
+}
+
+func TestAFileThatIsInPlaceIsNotCalledAFailure(t *testing.T) {
+	j, dir := &journal{}, folder(t)
+	t.Cleanup(func() { setFlags(t, dir, 0) })
+	l := newLayer(t, files.Config{Journal: j, Calls: losing{without{nameless: true}, func() { setFlags(t, dir, appendOnly) }}})
+	mustPut(t, l, dir+"/f", "new", create)
+	setFlags(t, dir, 0)
+	wantContent(t, dir+"/f", "new")
+	left := slices.Collect(maps.Values(j.entries))
+	if len(left) != 1 {
+		t.Fatalf("%d entries in the journal, want that of the temporary name", len(left))
+	}
+	_, err := l.Recover(context.Background(), left[0])
+	must(t, err)
+	wantNames(t, dir, "f")
 }
 
 // A file server has leases on the files of its clients, and lets go when asked.

@@ -101,6 +101,10 @@ func (l *Layer) DraftGuarded(p string, want Expect) (*Draft, error) {
 func (l *Layer) draft(p, clean string, s *spot) (*Draft, error) {
 	stage, err := l.placer.Stage(s.dir, s.real(), s.old != nil)
 	if err != nil {
+		// What is no file could not be written in another folder either.
+		if s.old != nil && s.old.Kind() != wire.FileFile {
+			err = l.placer.Check(s.dir, s.name, s.old, place.Expect{})
+		}
 		s.close()
 		return nil, err
 	}

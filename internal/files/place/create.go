@@ -3,6 +3,7 @@ package place
 import (
 	"context"
 	"errors"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -86,7 +87,10 @@ func (s *Stage) createStep(dir *posix.Dir, name string) error {
 		}
 		return err
 	}
-	return unix.Unlinkat(s.named.FD, s.name, 0)
+	if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
+		s.forget = nil // the step is done; what is too many stays in the journal for the next start
+	}
+	return nil
 }
 
 // haveName gives a stage its temporary name for a step on a target, if it has none
