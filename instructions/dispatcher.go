@@ -51,7 +51,7 @@ type Dispatcher struct {
 	log      *slog.Logger
 	now      func() time.Time
 	window   *window
-	calls    sync.WaitGroup // handlers that have not returned
+	calls    sync.WaitGroup // works whose end is not told yet, handlers that have not returned
 
 	mu           sync.Mutex // never held over anything that waits
 	live         []*work    // owned and not settled, in the order of arrival
@@ -353,8 +353,9 @@ func (d *Dispatcher) Wait(ctx context.Context) error {
 	}
 }
 
-// Close aborts and waits for every handler. Handlers stuck in the kernel are
-// waited for until ctx ends, which is then the error.
+// Close aborts and waits until every handler has returned and the observer was told
+// of every end. Handlers stuck in the kernel are waited for until ctx ends, which is
+// then the error.
 func (d *Dispatcher) Close(ctx context.Context) error {
 	if err := d.Abort(ctx); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sema-agent/device-executor/outbox"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -97,6 +98,31 @@ func TestAnswersForTheFence(t *testing.T) {
 		}
 		b.unanswered("live")
 		b.finish()
+	})
+}
+
+// slowEar is an Observer that takes its time over each end.
+type slowEar struct{ recorder }
+
+func (s *slowEar) Ended(w Work, r Report) {
+	time.Sleep(time.Second)
+	s.recorder.Ended(w, r)
+}
+
+// The record of what ended is closed right after the dispatcher.
+func TestCloseReturnsOnlyOnceEveryEndWasTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ear := &slowEar{}
+		d := New(Config{Outbox: outbox.New(outbox.Config{}), Handlers: handlers{wire.KindExec: exitZero}, Observe: ear})
+		d.Instruct(ask("x", wire.KindExec, aCommand))
+		synctest.Wait() // it has ended, and that is being told
+		if err := d.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if told := ear.of("x"); !slices.Contains(told, "ended") {
+			t.Errorf("told %v", told)
+		}
+		time.Sleep(time.Second)
 	})
 }
 

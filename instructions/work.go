@@ -87,7 +87,7 @@ func (w *work) start() {
 		timeout = longestTimeout
 	}
 	w.timer = time.AfterFunc(timeout, func() { w.cancel(errTimeout) })
-	go w.run()
+	w.d.calls.Go(w.run)
 }
 
 func (w *work) run() {
@@ -110,12 +110,10 @@ func (w *work) run() {
 // after the context ended, it is answered for.
 func (w *work) guarded() (o wire.Outcome, abandoned bool) {
 	outcome := make(chan wire.Outcome, 1)
-	w.d.calls.Add(1)
-	go func() {
-		defer w.d.calls.Done()
+	w.d.calls.Go(func() {
 		outcome <- w.handle()
 		w.returned()
-	}()
+	})
 	select {
 	case o := <-outcome:
 		return o, false
