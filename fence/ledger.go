@@ -179,20 +179,6 @@ func (l *Ledger) write(key Key, text []byte) error {
 	return err
 }
 
-// Replace puts another entry in the place of one, in one step: after a crash there is
-// the old one or the new one.
-func (l *Ledger) Replace(key Key, e Entry) error {
-	next, err := l.Add(e)
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(l.path(next), l.path(key)); err != nil {
-		_ = os.Remove(l.path(next))
-		return fmt.Errorf("ledger: replace: %w", err)
-	}
-	return nil
-}
-
 // Remove takes an entry out, once the thing it is about is over. Removing one that
 // is gone is fine.
 func (l *Ledger) Remove(key Key) error {

@@ -165,13 +165,3 @@ func TestUnreadableHolderIsStillAHolder(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
-
-func TestBootIDIsStable(t *testing.T) {
-	a, err := fence.BootID()
-	if err != nil || len(a) < 8 || strings.TrimSpace(a) != a {
-		t.Fatalf("%q, %v", a, err)
-	}
-	if b, _ := fence.BootID(); a != b {
-		t.Errorf("%q, then %q", a, b)
-	}
-}
