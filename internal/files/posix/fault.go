@@ -72,6 +72,9 @@ func CodeOf(err error) wire.ErrorCode {
 		return e.Code
 	}
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		if errno == unix.ENOTSUP { // on Linux, EOPNOTSUPP by another name; on macOS, the usual one
+			errno = unix.EOPNOTSUPP
+		}
 		if code, ok := codes[errno]; ok {
 			return code
 		}

@@ -36,6 +36,9 @@ func TestEveryErrnoHasItsCode(t *testing.T) {
 			t.Errorf("%v in other errors ⇒ %s, want %s", errno, got, code)
 		}
 	}
+	if got := CodeOf(unix.ENOTSUP); got != wire.CodeNotSupported {
+		t.Errorf("ENOTSUP ⇒ %s, want not_supported", got)
+	}
 	for _, errno := range unknown {
 		if got := CodeOf(errno); got != wire.CodeUnknown {
 			t.Errorf("%v ⇒ %s, want unknown", errno, got)
