@@ -138,6 +138,9 @@ func (l *Layer) List(ctx context.Context, p string) ([]wire.FileInfo, error) {
 	if dir.Kind() != wire.FileDir {
 		return nil, posix.Wrap(op, p, unix.ENOTDIR)
 	}
+	if dir.FD < 0 { // what may not even be searched can be looked at only
+		return nil, posix.Wrap(op, p, unix.EACCES)
+	}
 	prefix := strings.TrimRight(clean, "/") + "/"
 
 	var names []string

@@ -52,7 +52,7 @@ type locking struct {
 
 func (l locking) Open(dir int, name string, flags int, mode uint32) (int, error) {
 	fd, err := l.System.Open(dir, name, flags, mode)
-	if flags&(unix.O_ACCMODE|unix.O_DIRECTORY|posix.Handle) == unix.O_DIRECTORY {
+	if flags&(unix.O_ACCMODE|posix.Folder) == unix.O_DIRECTORY {
 		l.told()
 	}
 	return fd, err

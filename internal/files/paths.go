@@ -101,7 +101,7 @@ func (l *Layer) objectAndPath(op, p string) (*posix.Object, string, error) {
 		if err != nil {
 			return nil, "", l.notOpened(op, p, err)
 		}
-		real, err := posix.RealPath(o.FD)
+		real, err := o.RealPath()
 		if err == nil {
 			if err = l.admit(op, p, real); err == nil {
 				return o, real, nil
@@ -183,7 +183,7 @@ func (s *spot) close() {
 // real is the path that the object has, or will have.
 func (s *spot) real() string {
 	if s.old != nil {
-		if p, err := posix.RealPath(s.old.FD); err == nil {
+		if p, err := s.old.RealPath(); err == nil {
 			return p
 		}
 	}
@@ -240,7 +240,7 @@ func (l *Layer) hop(s *spot) (string, error) {
 		return "", err
 	}
 	defer o.Close()
-	real, err := posix.RealPath(o.FD)
+	real, err := o.RealPath()
 	if os.IsNotExist(err) && o.Kind() == wire.FileOther {
 		err = posix.Refuse(wire.CodeInvalid, "follow the link", s.dir.Join(s.name), "%s without a name is at its end, not a regular file", o.What())
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -27,27 +28,38 @@ func (l *Layer) Open(p string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	for try := 0; ; try++ {
+		fd, replaced, err := l.open(op, p, clean)
+		if err == nil {
+			return &File{l: l, fd: fd, path: p}, nil
+		}
+		if !replaced || try >= realPathTries {
+			return nil, posix.Wrap(op, p, err)
+		}
+	}
+}
+
+// open opens the regular file at a path now. Where a file can be opened by its path
+// only, one that others keep replacing may be gone between the look and the opening.
+func (l *Layer) open(op, p, clean string) (fd int, replaced bool, err error) {
 	o, err := l.object(op, clean)
 	if err != nil {
-		return nil, err
+		return -1, false, err
 	}
 	defer o.Close()
 	switch o.Kind() {
 	case wire.FileFile:
 	case wire.FileDir:
-		return nil, posix.Refuse(wire.CodeIsDirectory, op, p, "it is a folder")
+		return -1, false, posix.Refuse(wire.CodeIsDirectory, op, p, "it is a folder")
 	default:
-		return nil, posix.Refuse(wire.CodeInvalid, op, p, "it is %s, not a regular file", o.What())
+		return -1, false, posix.Refuse(wire.CodeInvalid, op, p, "it is %s, not a regular file", o.What())
 	}
-	fd, err := posix.Reopen(l.calls, o.FD, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, err = o.Open(l.calls, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err == unix.EAGAIN {
 		// Somebody has a lease on it (a file server does) and is being asked to let go.
-		fd, err = posix.Reopen(l.calls, o.FD, unix.O_RDONLY|unix.O_NOCTTY)
+		fd, err = o.Open(l.calls, unix.O_RDONLY|unix.O_NOCTTY)
 	}
-	if err != nil {
-		return nil, posix.Wrap(op, p, err)
-	}
-	return &File{l: l, fd: fd, path: p}, nil
+	return fd, os.IsNotExist(err), err
 }
 
 // Read implements io.Reader.

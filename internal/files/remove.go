@@ -135,7 +135,7 @@ func (r *removal) failed(name string, err error) error {
 
 // enter goes down into a folder, and reports false for what is none.
 func (r *removal) enter(name string) (bool, error) {
-	fd, err := r.l.calls.Open(r.here().fd, name, posix.HandleNoFollow|unix.O_DIRECTORY, 0)
+	fd, err := r.l.calls.Open(r.here().fd, name, posix.Folder|unix.O_NOFOLLOW, 0)
 	if os.IsNotExist(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return false, nil
 	}
@@ -163,7 +163,7 @@ func (r *removal) leave() error {
 	left := *r.here()
 	above := &r.down[len(r.down)-2]
 	if above.fd < 0 {
-		fd, err := r.l.calls.Open(left.fd, "..", posix.HandleNoFollow|unix.O_DIRECTORY, 0)
+		fd, err := r.l.calls.Open(left.fd, "..", posix.Folder|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return err
 		}

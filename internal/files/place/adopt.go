@@ -21,7 +21,7 @@ func (s *Stage) adopt(old *posix.Object) error {
 		// The group may still be one of ours.
 		_ = posix.Chown(s.own.FD, -1, int(old.GID))
 	}
-	if err := posix.CopyAttributes(s.own.FD, old.FD); err != nil {
+	if err := posix.CopyAttributes(s.own.FD, old); err != nil {
 		return err
 	}
 	return posix.Chmod(s.own.FD, mode)

@@ -68,7 +68,7 @@ func (s *Stage) appendOnce(dir *posix.Dir, name string, direct bool) error {
 	if now, err := posix.StatFd(s.own.FD); err != nil || now.Size == 0 {
 		return err // nothing to append
 	}
-	reader, err := posix.Reopen(s.p.calls, old.FD, unix.O_RDONLY)
+	reader, err := old.Open(s.p.calls, unix.O_RDONLY)
 	if err != nil {
 		direct = true // a file that can be written but not read
 	} else {
@@ -205,7 +205,7 @@ func (s *Stage) appendDirect(old *posix.Object, path string) error {
 		return posix.Refuse(wire.CodeNotSupported, "append", path,
 			"%d bytes are more than one write takes, and this file cannot be replaced by a longer copy", st.Size)
 	}
-	fd, err := posix.Reopen(s.p.calls, old.FD, unix.O_WRONLY|unix.O_APPEND)
+	fd, err := old.Open(s.p.calls, unix.O_WRONLY|unix.O_APPEND)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (s *Stage) rename(dir *posix.Dir, name string) (Receipt, error) {
 func replaceable(old *posix.Object, dir *posix.Dir, name string) error {
 	switch old.Kind() {
 	case wire.FileFile:
-		return posix.Wrap("write", dir.Join(name), posix.Writable(old.FD))
+		return posix.Wrap("write", dir.Join(name), old.Writable(dir, name))
 	case wire.FileDir:
 		return posix.Refuse(wire.CodeIsDirectory, "write", dir.Join(name), "a folder is at this path")
 	case wire.FileSymlink:

@@ -2,6 +2,8 @@ package posix
 
 import (
 	"errors"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,7 @@ type Stat struct {
 	CtimeNs  int64
 	BirthNs  int64 // 0: the file system does not keep it
 	UID, GID uint32
+	Links    uint64 // names it has
 	// AppendOnly: names (of a folder) or content (of a file) can be added, and nothing
 	// taken away.
 	AppendOnly bool
@@ -97,7 +100,7 @@ func (d *Dir) Dup() (*Dir, error) {
 
 // OpenDir opens a handle of the folder at a name, following links.
 func OpenDir(c Calls, dir int, name string) (*Dir, error) {
-	fd, err := c.Open(dir, name, Handle|unix.O_DIRECTORY, 0)
+	fd, err := c.Open(dir, name, Folder, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +140,9 @@ func SyncDir(c Calls, d *Dir) {
 
 // Object is a handle of any object, with what a look at it said.
 type Object struct {
-	FD int
+	FD int // -1: it could be looked at, not held
 	Stat
+	path string // the real path it was found at; "": ask the handle
 }
 
 // Now looks at the object again.
@@ -150,29 +154,74 @@ func (o *Object) Now() (Stat, error) {
 }
 
 // Close closes the handle.
-func (o *Object) Close() { unix.Close(o.FD) }
+func (o *Object) Close() {
+	if o.FD >= 0 {
+		unix.Close(o.FD)
+	}
+}
 
 // Hold opens a handle of the object at a name in a folder, a link itself included.
-func Hold(c Calls, dir int, name string) (*Object, error) {
-	return hold(c, dir, name, HandleNoFollow)
-}
+func Hold(c Calls, dir int, name string) (*Object, error) { return hold(c, dir, name, false) }
 
 // HoldFollowing is Hold of what a link leads to.
-func HoldFollowing(c Calls, dir int, name string) (*Object, error) {
-	return hold(c, dir, name, Handle)
-}
+func HoldFollowing(c Calls, dir int, name string) (*Object, error) { return hold(c, dir, name, true) }
 
-func hold(c Calls, dir int, name string, flags int) (*Object, error) {
-	fd, err := c.Open(dir, name, flags, 0)
-	if err != nil {
-		return nil, err
-	}
+// asObject makes an Object of a descriptor.
+func asObject(fd int) (*Object, error) {
 	st, err := StatFd(fd)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return &Object{FD: fd, Stat: st}, nil
+}
+
+// RealPath is the path by which the kernel knows the object now; ENOENT: it has no
+// name any more.
+func (o *Object) RealPath() (string, error) {
+	if o.path == "" {
+		return RealPath(o.FD)
+	}
+	return standing(o.Stat, o.path)
+}
+
+// Open opens the object for use. Where that takes a path, ENOENT may also mean that
+// it was moved at this very moment.
+func (o *Object) Open(c Calls, flags int) (int, error) {
+	if o.FD >= 0 {
+		return Reopen(c, o.FD, flags)
+	}
+	return openSame(c, o.path, flags, o.Stat)
+}
+
+// standing is p if the object is at that path, else ENOENT.
+func standing(is Stat, p string) (string, error) {
+	there, err := StatAt(CWD, p)
+	if err == nil && !is.Same(there) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return "", err
+	}
+	return p, nil
+}
+
+// openSame opens an object by its real path, and nothing else that may be there by
+// now.
+func openSame(c Calls, p string, flags int, is Stat) (int, error) {
+	fd, err := c.Open(CWD, p, flags|noLinks, 0)
+	if err != nil {
+		return -1, err
+	}
+	now, err := StatFd(fd)
+	if err == nil && !is.Same(now) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // FileID is the object's identity as receipts carry it: the inode number, a
@@ -219,23 +268,35 @@ func Names(c Calls, dir int, take func(name string) bool) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	buf := make([]byte, 64<<10)
+	// The library reads macOS's folders through the system's own reader, which alone
+	// knows where it is in one that changes.
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
 	for {
-		n, err := retry(func() (int, error) { return unix.ReadDirent(fd, buf) })
-		if err != nil {
-			return err
-		}
-		if n <= 0 {
-			return nil
-		}
-		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		names, err := f.Readdirnames(namesAtOnce)
 		for _, name := range names {
 			if !take(name) {
 				return nil
 			}
 		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return bare(err)
+		}
 	}
+}
+
+// namesAtOnce is how many names are asked for at once.
+const namesAtOnce = 1024
+
+// bare is the errno in an error of the library.
+func bare(err error) error {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno
+	}
+	return err
 }
 
 func nanos(sec, nsec int64) int64 { return sec*1e9 + nsec }

@@ -13,7 +13,11 @@ func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // StatAt looks at a name in a folder without following it.
 func StatAt(dir int, name string) (Stat, error) {
-	return statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+	return statAt(dir, name, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func statAt(dir int, name string, flags int) (Stat, error) {
+	return statx(dir, name, flags|unix.AT_NO_AUTOMOUNT)
 }
 
 // StatFd looks at an open object.
@@ -31,7 +35,7 @@ func statx(dir int, name string, flags int) (Stat, error) {
 	s := Stat{
 		Dev: unix.Mkdev(x.Dev_major, x.Dev_minor), Ino: x.Ino, Mode: uint32(x.Mode),
 		Size: int64(x.Size), MtimeNs: nanos(x.Mtime.Sec, int64(x.Mtime.Nsec)), CtimeNs: nanos(x.Ctime.Sec, int64(x.Ctime.Nsec)),
-		UID: x.Uid, GID: x.Gid,
+		UID: x.Uid, GID: x.Gid, Links: uint64(x.Nlink),
 		AppendOnly: x.Attributes&unix.STATX_ATTR_APPEND != 0,
 	}
 	if x.Mask&unix.STATX_BTIME != 0 {
@@ -54,7 +58,8 @@ func stat(dir int, name string, flags int) (Stat, error) {
 	}
 	return Stat{
 		Dev: uint64(x.Dev), Ino: x.Ino, Mode: x.Mode, Size: x.Size,
-		MtimeNs: x.Mtim.Nano(), CtimeNs: x.Ctim.Nano(), UID: x.Uid, GID: x.Gid,
+		MtimeNs: x.Mtim.Nano(), CtimeNs: x.Ctim.Nano(),
+		UID: x.Uid, GID: x.Gid, Links: uint64(x.Nlink),
 	}, nil
 }
 
@@ -84,15 +89,20 @@ func RealPath(fd int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		there, err := StatAt(CWD, p)
-		if err == nil && here.Same(there) {
-			return p, nil
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return "", err
-		}
-		return "", unix.ENOENT
+		return standing(here, p)
 	}
+}
+
+func hold(c Calls, dir int, name string, follow bool) (*Object, error) {
+	flags := Handle
+	if !follow {
+		flags = HandleNoFollow
+	}
+	fd, err := c.Open(dir, name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return asObject(fd)
 }
 
 // LinksToObjects reports whether the links in a folder lead to an object itself
@@ -128,9 +138,11 @@ func generation(c Calls, fd int) (uint32, bool) {
 	return g, err == nil
 }
 
-// Writable reports whether this process might open the object behind a handle
+// Writable reports whether this process might open the object at a name in a folder
 // for writing; the error is the system's word against it.
-func Writable(fd int) error { return unix.Faccessat(CWD, procPath(fd), unix.W_OK, unix.AT_EACCESS) }
+func (o *Object) Writable(*Dir, string) error {
+	return unix.Faccessat(CWD, procPath(o.FD), unix.W_OK, unix.AT_EACCESS)
+}
 
 // Chmod sets the permission bits of the object behind a handle.
 func Chmod(fd int, mode uint32) error { return unix.Fchmodat(CWD, procPath(fd), mode&07777, 0) }
@@ -146,8 +158,8 @@ const accessACL = "system.posix_acl_access"
 
 // CopyAttributes makes the extended attributes of dst (access control list and
 // label included) those of src, as far as this process may.
-func CopyAttributes(dst, src int) error {
-	had, err := listAttributes(src)
+func CopyAttributes(dst int, src *Object) error {
+	had, err := listAttributes(src.FD)
 	if err != nil {
 		return ignoreRefusal(err)
 	}
@@ -157,7 +169,7 @@ func CopyAttributes(dst, src int) error {
 			continue
 		}
 		acl = acl || name == accessACL
-		value, err := attribute(src, name)
+		value, err := attribute(src.FD, name)
 		if err == nil {
 			err = unix.Setxattr(procPath(dst), name, value, 0)
 		}

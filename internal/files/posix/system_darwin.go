@@ -1,18 +1,21 @@
 package posix
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 )
 
 // Flags of Open that differ between systems.
 const (
 	CWD = unix.AT_FDCWD
-	// Handle opens the object without a right to its content.
+	// Handle opens the object for what is known of it, not for its content. It takes
+	// the right to read all the same.
 	Handle = unix.O_EVTONLY
 	// HandleNoFollow is Handle for the link itself where the name is a link.
 	HandleNoFollow = unix.O_EVTONLY | unix.O_SYMLINK
+	// Folder opens a handle of a folder; reading it is another right.
+	Folder = unix.O_SEARCH
+
+	noLinks = unix.O_NOFOLLOW_ANY
 )
 
 // Open implements Calls.
@@ -22,7 +25,7 @@ func (System) Open(dir int, name string, flags int, mode uint32) (int, error) {
 
 // OpenNoLinks implements Calls.
 func (s System) OpenNoLinks(p string) (int, error) {
-	return s.Open(CWD, p, Handle|unix.O_DIRECTORY|unix.O_NOFOLLOW_ANY, 0)
+	return s.Open(CWD, p, Folder|unix.O_NOFOLLOW_ANY, 0)
 }
 
 // OpenNameless implements Calls: there is none here.
@@ -69,10 +72,12 @@ func (System) Read(fd int, p []byte) (int, error) {
 }
 
 // Sync flushes a file or a folder to the disk itself, where that can be asked for.
+// An error of the disk is told once: another kind of flush would not repeat it.
 func Sync(fd int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_FULLFSYNC, 0); err == nil || errors.Is(err, unix.ENOSPC) {
+	_, err := retry(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_FULLFSYNC, 0) })
+	if !Missing(err) {
 		return err
 	}
-	_, err := retry(func() (int, error) { return 0, unix.Fsync(fd) })
+	_, err = retry(func() (int, error) { return 0, unix.Fsync(fd) })
 	return err
 }

@@ -16,6 +16,10 @@ const (
 	Handle = unix.O_PATH
 	// HandleNoFollow is Handle for the link itself where the name is a link.
 	HandleNoFollow = unix.O_PATH | unix.O_NOFOLLOW
+	// Folder opens a handle of a folder; reading it is another right.
+	Folder = unix.O_PATH | unix.O_DIRECTORY
+
+	noLinks = unix.O_NOFOLLOW // for paths that have none before their last name
 )
 
 // Open implements Calls.

@@ -10,15 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func realFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestWithoutOpenat2TheAnswerIsTheSame(t *testing.T) {
 	dir := realFolder(t)
 	for _, err := range []error{os.MkdirAll(dir+"/a/b", 0o755), os.Symlink("a", dir+"/link"),
