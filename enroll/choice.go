@@ -82,12 +82,17 @@ func (*BrokenRecordError) ExitCode() int { return exitNoDevice }
 // RevokedError means that the server has revoked the device: it is gone for
 // good.
 type RevokedError struct {
-	Record *Record
+	Record  *Record
+	KeyLeft error // why its key is still there; nil: it has been deleted
 }
 
 // Error implements error.
 func (e *RevokedError) Error() string {
-	return fmt.Sprintf("device %s was revoked on %s; its key has been deleted", e.Record.DeviceID, e.Record.RevokedAt.Local().Format("2006-01-02 15:04"))
+	of := "its key has been deleted"
+	if e.KeyLeft != nil {
+		of = fmt.Sprintf("its key is still there: %v", e.KeyLeft)
+	}
+	return fmt.Sprintf("device %s was revoked on %s; %s", e.Record.DeviceID, e.Record.RevokedAt.Local().Format("2006-01-02 15:04"), of)
 }
 
 // Advice says what a person can do.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -18,7 +19,7 @@ const (
 // renamed over it, and the folder flushed too, so that after a power cut there
 // is the old content or the new and never less.
 func writeDurably(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600 by itself
+	f, err := os.CreateTemp(filepath.Dir(path), besideHead(path)+"*") // 0600 by itself
 	if err != nil {
 		return err
 	}
@@ -41,6 +42,21 @@ func writeDurably(path string, data []byte) (err error) {
 	}
 	_ = f.Close() // flushed above: nothing is left to fail
 	return syncDir(filepath.Dir(path))
+}
+
+// besideHead begins the names of what becomes the file at path.
+func besideHead(path string) string { return "." + filepath.Base(path) + "." }
+
+// sweepBeside removes what writers of the file at path that were killed left beside
+// it. A writer at work would lose its own.
+func sweepBeside(path string) error {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), besideHead(path)) {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+		}
+	}
+	return err
 }
 
 // syncDir makes the names in a folder durable.

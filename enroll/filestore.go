@@ -71,6 +71,9 @@ func (s fileStore) Load(ctx context.Context, ref KeyRef) (handshake.PrivateKey, 
 func (s fileStore) Delete(ctx context.Context, ref KeyRef) error {
 	path := filepath.Join(ref.Dir, keyFile)
 	_, err := onTime(ctx, func() (struct{}, error) {
+		if err := sweepBeside(path); err != nil { // copies of it that a killed Save left
+			return struct{}{}, err
+		}
 		if err := os.Remove(path); err != nil {
 			return struct{}{}, err
 		}

@@ -62,6 +62,23 @@ func TestADeletedKeyIsGoneAndDeletingAgainIsFine(t *testing.T) {
 	}
 }
 
+// What a store that was killed in the middle has written is the key, too.
+func TestACopyThatAKilledStoreLeftGoesWithTheKey(t *testing.T) {
+	store, ref, path := filed(t)
+	for _, name := range []string{".key.123456", ".device.json.123456"} {
+		if err := os.WriteFile(filepath.Join(ref.Dir, name), []byte(seedText(newKey(t))+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Delete(t.Context(), ref); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 || left[0].Name() != ".device.json.123456" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 func TestKeyFilesThatCannotBeTrustedAreRefused(t *testing.T) {
 	otherKey := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{9}, 32))
 	change := func(mode os.FileMode) func(t *testing.T, path string) {

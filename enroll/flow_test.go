@@ -433,6 +433,33 @@ func TestInterruptedEnrollmentsAreSweptAfterADay(t *testing.T) {
 	}
 }
 
+func TestAnEnrollmentInterruptedBeforeItsRecordIsSweptToo(t *testing.T) {
+	m := newMachine(t)
+	folder := filepath.Join(m.Home.Dir(), "enrolling", "0123456789abcdef")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, ".device.json.123456"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		age  time.Duration
+		left bool
+	}{{23 * time.Hour, true}, {25 * time.Hour, false}} {
+		m.Now = func() time.Time { return info.ModTime().Add(c.age) }
+		if _, err := m.Enroll(m.ctx, m.request(t)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(folder); (err == nil) != c.left {
+			t.Errorf("after %s: %v", c.age, err)
+		}
+	}
+}
+
 func TestUnenrollRemovesKeyAndRecord(t *testing.T) {
 	m := newMachine(t)
 	done, err := m.Enroll(m.ctx, m.request(t))

@@ -157,6 +157,7 @@ func (h *Home) Update(r *Record, change func(*Record)) error {
 			return err
 		}
 		change(now)
+		_ = sweepBeside(filepath.Join(now.dir, recordFile)) // no secret: another Update may do it
 		if err := now.save(); err != nil {
 			return err
 		}

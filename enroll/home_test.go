@@ -330,6 +330,45 @@ func TestRevocationIsRecordedBeforeTheKeyGoes(t *testing.T) {
 	}
 }
 
+func TestTheKeyOfARevokedDeviceGoesAtLastThoughItsDeletionWasInterrupted(t *testing.T) {
+	m, r, _ := enrolled(t)
+	key := filepath.Join(r.Dir(), "key")
+	lies := func(store string) {
+		err := m.Home.Update(r, func(r *enroll.Record) { r.RevokedAt, r.KeyStore = time.Unix(1e9, 0), store })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lies(enroll.StoreKeychain) // which nobody can reach here
+	var revoked *enroll.RevokedError
+	var trouble *enroll.KeyError
+	_, err := m.Stores.Load(m.ctx, r)
+	if !errors.As(err, &revoked) || !errors.As(revoked.KeyLeft, &trouble) || strings.Contains(err.Error(), "has been deleted") {
+		t.Errorf("got %v", err)
+	}
+	lies(enroll.StoreFile)
+	if _, err := m.Stores.Load(m.ctx, r); !errors.As(err, &revoked) || revoked.KeyLeft != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(key); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key of a revoked device: %v", err)
+	}
+}
+
+func TestWhatAKilledWriterOfARecordLeftGoesWithTheNextUpdate(t *testing.T) {
+	m, r, _ := enrolled(t)
+	left := filepath.Join(r.Dir(), ".device.json.123456")
+	if err := os.WriteFile(left, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Home.Update(r, func(r *enroll.Record) { r.WSPath = "/other" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 func TestNoMoreIsExcludedThanTheFileSystemLacks(t *testing.T) {
 	for _, c := range []struct{ can, excluded []wire.Kind }{
 		{nil, []wire.Kind{wire.KindWriteFileExclusive, wire.KindWriteFileGuarded}},

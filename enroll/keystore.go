@@ -187,10 +187,11 @@ func (s Stores) ByName(name string) (KeyStore, error) {
 }
 
 // Load returns the private key of a device from the store its record names: a
-// *RevokedError for a revoked one, otherwise as KeyStore.Load.
+// *RevokedError for a revoked one, otherwise as KeyStore.Load. What a crash or a
+// locked keychain left of a revoked device's key is deleted by the way.
 func (s Stores) Load(ctx context.Context, r *Record) (handshake.PrivateKey, error) {
 	if r.Revoked() {
-		return handshake.PrivateKey{}, &RevokedError{Record: r}
+		return handshake.PrivateKey{}, &RevokedError{Record: r, KeyLeft: s.deleteKey(ctx, r.KeyStore, r)}
 	}
 	store, err := s.ByName(r.KeyStore)
 	if err != nil {

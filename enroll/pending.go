@@ -168,10 +168,30 @@ func (h *Home) abandon(ctx context.Context, r *Record, stores Stores) error {
 // sweep removes the unfinished enrollments that nobody came back for, and those
 // whose place is another device's.
 func (h *Home) sweep(ctx context.Context, stores Stores, now time.Time) {
+	h.sweepUnrecorded(now)
 	for _, r := range h.pending() {
 		vain := r.DeviceID == "" || h.taken(r.DeviceID, r.PublicKey)
 		if vain && now.Sub(r.EnrolledAt) > unfinishedFor {
 			_ = h.abandon(ctx, r, stores) // a keychain out of reach: next time
+		}
+	}
+}
+
+// sweepUnrecorded removes the folders of enrollments that were interrupted before
+// they had a record, and so before they had a key.
+func (h *Home) sweepUnrecorded(now time.Time) {
+	entries, err := os.ReadDir(h.enrolling())
+	if err != nil {
+		return // as in pending
+	}
+	for _, e := range entries {
+		dir := filepath.Join(h.enrolling(), e.Name())
+		info, err := os.Stat(dir)
+		if err != nil || now.Sub(info.ModTime()) <= unfinishedFor {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, recordFile)); errors.Is(err, fs.ErrNotExist) {
+			_ = os.RemoveAll(dir) // not now: next time
 		}
 	}
 }
