@@ -376,6 +376,45 @@ func TestAFullQueueCostsLinesAndNeverTime(t *testing.T) {
 	}
 }
 
+// stuck is a log whose reader has gone to sleep, and with it whoever tells it
+// something.
+type stuck struct {
+	slog.Handler
+	told, woken chan struct{}
+}
+
+func (s stuck) Handle(context.Context, slog.Record) error {
+	close(s.told)
+	<-s.woken
+	return nil
+}
+
+func TestWhatWaitsForTheDiskIsSmall(t *testing.T) {
+	log := stuck{slog.NewTextHandler(os.Stderr, nil), make(chan struct{}), make(chan struct{})}
+	r := record(t, filepath.Join(t.TempDir(), "missing"), func(c *activity.Config) { c.LogCommands, c.Log = true, slog.New(log) })
+	end := func(args wire.Args) {
+		r.Ended(work("ins", wire.KindExec, args), instructions.Report{Ended: noon, Outcome: wire.VoidOutcome{}})
+	}
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	end(wire.ExecArgs{})
+	<-log.told
+	before := held()
+	for range 50 {
+		end(wire.ExecArgs{Command: strings.Repeat("x", 1<<20)})
+		end(wire.PathArgs{Path: strings.Repeat("x", 1<<20)})
+	}
+	if after := held(); after > before+(16<<20) {
+		t.Errorf("%d MiB are held for %d lines", (after-before)>>20, r.Waiting())
+	}
+	close(log.woken)
+	finish(t, r)
+}
+
 func TestWhatBeganAndNeverEndedIsInTheRecord(t *testing.T) {
 	dir := t.TempDir()
 	r := record(t, dir, nil)

@@ -66,7 +66,7 @@ func describe(w instructions.Work, pid int, texts bool) Entry {
 	}
 	switch a := w.Args.(type) {
 	case wire.ExecArgs:
-		e.Command = wire.CutMessage(strings.Clone(a.Command))
+		e.Command = cutText(a.Command)
 	case wire.PathArgs:
 		e.Paths = []string{a.Path}
 	case wire.ReadLinesArgs:
@@ -79,7 +79,7 @@ func describe(w instructions.Work, pid int, texts bool) Entry {
 		e.Paths = append(e.Paths, a.Paths[:min(len(a.Paths), maxPaths)]...)
 	}
 	for i, p := range e.Paths {
-		e.Paths[i] = wire.CutMessage(p)
+		e.Paths[i] = cutText(p)
 	}
 	return e
 }
@@ -117,6 +117,10 @@ func ended(w instructions.Work, r instructions.Report, pid int, texts bool) Entr
 	}
 	return e
 }
+
+// cutText bounds a command's text, or a path: a copy of what is kept of it, since
+// the whole would wait for the disk with it.
+func cutText(s string) string { return strings.Clone(wire.CutMessage(s)) }
 
 // cut bounds a name that the server chose.
 func cut(s string) string {
