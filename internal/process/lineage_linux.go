@@ -20,6 +20,7 @@ type proc struct {
 	state     byte
 	threads   int
 	start     uint64 // clock ticks since boot
+	reaped    uint64 // page faults of the children it has taken in: more with each
 }
 
 // live is false for a zombie. A process whose first thread has ended while
@@ -49,7 +50,7 @@ func parseStat(pid int, b []byte) (proc, error) {
 	if i < 0 {
 		return proc{}, errNoProcess
 	}
-	const state, parent, session, threads, start = 0, 1, 3, 17, 19
+	const state, parent, session, reaped, threads, start = 0, 1, 3, 8, 17, 19
 	fields := bytes.Fields(b[i+1:])
 	if len(fields) <= start {
 		return proc{}, errNoProcess
@@ -58,10 +59,11 @@ func parseStat(pid int, b []byte) (proc, error) {
 	sid, err2 := strconv.Atoi(string(fields[session]))
 	n, err3 := strconv.Atoi(string(fields[threads]))
 	began, err4 := strconv.ParseUint(string(fields[start]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+	faults, err5 := strconv.ParseUint(string(fields[reaped]), 10, 64)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return proc{}, errNoProcess
 	}
-	return proc{pid: pid, ppid: ppid, session: sid, state: fields[state][0], threads: n, start: began}, nil
+	return proc{pid: pid, ppid: ppid, session: sid, state: fields[state][0], threads: n, start: began, reaped: faults}, nil
 }
 
 func readSmall(name string) ([]byte, error) {

@@ -98,9 +98,9 @@ func endSupervised(ctx context.Context, r Recorded) (alive []int) {
 	}
 }
 
-// idlePatience is how long a keeper may have nothing below it before it is taken for
-// something else: a real one ends at once when it has no child, and between two
-// processes of a tree that keeps on forking nothing is seen.
+// idlePatience is how long a keeper may have nothing below it, and take nothing in,
+// before it is taken for something else: a real one ends at once when it has no
+// child, and of a tree that keeps on forking a look may see nothing.
 const idlePatience = 500 * time.Millisecond
 
 // awaitKeepers waits until the keepers whose executor is no more have ended, and with
@@ -109,7 +109,11 @@ const idlePatience = 500 * time.Millisecond
 // Whoever only looks like a keeper is continued, or waited for, and no more.
 func awaitKeepers(ctx context.Context) (alive []int) {
 	woken := make(map[proc]bool)
-	idle := make(map[proc]time.Time)
+	type state struct {
+		reaped uint64
+		since  time.Time
+	}
+	idle := make(map[proc]state)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		alive = nil
 		for _, p := range abandonedKeepers() {
@@ -118,14 +122,13 @@ func awaitKeepers(ctx context.Context) (alive []int) {
 				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
 			}
 			tree, _ := descendants(p.pid, nil)
-			switch since, idling := idle[id]; {
-			case len(tree) > 0:
-				alive = append(alive, pidsOf(tree)...)
-				delete(idle, id)
-			case !idling:
-				alive = append(alive, p.pid)
-				idle[id] = time.Now()
-			case woken[id] || time.Since(since) < idlePatience: // it may not have looked yet
+			alive = append(alive, pidsOf(tree)...)
+			was, known := idle[id]
+			if !known || len(tree) > 0 || was.reaped != p.reaped {
+				was = state{p.reaped, time.Now()}
+				idle[id] = was
+			}
+			if woken[id] || time.Since(was.since) < idlePatience { // it may not have looked yet
 				alive = append(alive, p.pid)
 			}
 		}

@@ -130,7 +130,7 @@ func TestRecoverIsNotDeceivedByAMomentWithoutProcesses(t *testing.T) {
 	keeper := exec.Command("/bin/bash")
 	keeper.Args = []string{keeperName}
 	keeper.Env = []string{executorVariable + "=" + identity(proc{pid: 1 << 22, start: 1})}
-	keeper.Stdin = strings.NewReader("for ((n=0; n<30; n++)); do /bin/sleep .02; for ((i=0; i<10000; i++)); do :; done; done; exit 0\n")
+	keeper.Stdin = strings.NewReader("for ((n=0; n<100; n++)); do /bin/sleep .005; for ((i=0; i<500; i++)); do :; done; done; exit 0\n")
 	if err := keeper.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -208,15 +208,15 @@ func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
 
 func TestStatIsReadWhateverTheProgramIsCalled(t *testing.T) {
 	t.Parallel()
-	line := "7 (a) b) S 1 7 8 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"
+	line := "7 (a) b) S 1 7 8 0 -1 4194560 1 5 0 0 0 0 0 0 20 0 3 0 12345 8192 1"
 	p, err := parseStat(7, []byte(line))
-	if want := (proc{pid: 7, ppid: 1, session: 8, state: 'S', threads: 3, start: 12345}); err != nil || p != want {
+	if want := (proc{pid: 7, ppid: 1, session: 8, state: 'S', threads: 3, start: 12345, reaped: 5}); err != nil || p != want {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
 
 func FuzzStat(f *testing.F) {
-	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 12345 8192 1"))
+	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 1 5 0 0 0 0 0 0 20 0 3 0 12345 8192 1"))
 	f.Add([]byte("7 (x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := parseStat(7, b)
