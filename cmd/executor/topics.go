@@ -39,8 +39,9 @@ never killed or timeout.
 
 What a command hands over to a service of the machine, such as systemd-run, at,
 cron or a container engine, is that service's from then on and is not ended.
-On macOS a process can hide from that: one that left its process group, its
-parent and its environment all three behind.
+On macOS a process can hide from that: one that left its session and lost its
+parent before it was seen, unless its environment tells whose it is. And there
+the commands of an executor that is killed outright go on until the next start.
 
 A file is written beside its place, checked, and put there in one step: what
 reads it meanwhile finds the old one or the new one. Where the system does not

@@ -163,7 +163,7 @@ func (d *Doctor) processes(ctx context.Context, env []string) []Finding {
 	}
 	what := "a command is ended with everything it started"
 	if control.Level() == process.LevelGroup {
-		what = "a command is ended with everything of its process group and lineage"
+		what = "a command is ended with everything of its session and lineage"
 	}
 	return []Finding{{Check: "processes", Level: OK, What: what}}
 }

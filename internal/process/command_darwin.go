@@ -12,26 +12,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/process/lineage"
 )
 
-// command is one command. attend, its one goroutine, owns members and what
-// the closed channels publish.
+// command is one command. attend, its one goroutine, owns what the closed channels
+// publish.
 type command struct {
 	control        *control
 	recorded       Recorded
 	stdout, stderr *outputPipe
 	process        *os.Process
-	began          uint64
+	shell          lineage.ID
 
 	orders chan time.Duration // to end, with this grace
 	exited chan struct{}
 	gone   chan struct{}
 	code   int
 	err    error
-	ended  map[identity]bool
+	ended  map[lineage.ID]bool
 
-	mu      sync.Mutex
-	members map[identity]proc // everything seen to belong to the command
+	mu   sync.Mutex
+	tree *lineage.Tree
 
 	release sync.Once
 }
@@ -42,9 +44,9 @@ const largeCommand = 256 << 10
 
 func startCommand(c *control, s *Spec, recorded Recorded) (*command, error) {
 	cmd := &command{
-		control: c, recorded: recorded, began: uint64(time.Now().Add(-time.Second).UnixMicro()),
+		control: c, recorded: recorded,
 		orders: make(chan time.Duration), exited: make(chan struct{}), gone: make(chan struct{}),
-		code: -1, ended: make(map[identity]bool), members: make(map[identity]proc),
+		code: -1, ended: make(map[lineage.ID]bool),
 	}
 	files := make([]*os.File, 0, 4)
 	defer func() {
@@ -81,12 +83,23 @@ func startCommand(c *control, s *Spec, recorded Recorded) (*command, error) {
 		text = ". /dev/fd/3"
 	}
 	env := s.environ()
+	before, err := table()
+	if err != nil {
+		return fail(&SpawnError{Err: fmt.Errorf("process table: %w", err)})
+	}
 	cmd.process, err = os.StartProcess(s.Shell, []string{s.Shell, "-c", text}, &os.ProcAttr{
 		Dir: s.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return fail(refusal(err, s, env))
 	}
+	// Not collected yet, so its number is its own, even if it has ended already.
+	if cmd.shell, err = startedAt(cmd.process.Pid); err != nil {
+		_ = unix.Kill(-cmd.process.Pid, unix.SIGKILL)
+		_, _ = cmd.process.Wait()
+		return fail(fmt.Errorf("%w: it is not in the process table: %w", ErrLost, err))
+	}
+	cmd.tree = lineage.Follow(cmd.shell, Marker+"="+recorded.InstructionID, before, os.Getpid())
 	return cmd, nil
 }
 
@@ -127,8 +140,13 @@ func (c *command) closePipes() {
 	}
 }
 
-// How often the process table is read while something is left to watch.
-const lookInterval = 25 * time.Millisecond
+const (
+	// lookInterval is how often the process table is read while something is to end.
+	lookInterval = 25 * time.Millisecond
+	// watchInterval is how often it is read while the command runs: whatever leaves the
+	// session and then loses its parent is found again only if it was seen before.
+	watchInterval = 500 * time.Millisecond
+)
 
 // attend stays with the command until nothing of it can be found.
 func (c *command) attend() {
@@ -143,8 +161,7 @@ func (c *command) attend() {
 		}
 		status <- err
 	}()
-	c.look(false)
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(watchInterval)
 	defer timer.Stop()
 	exited := false
 	var kill time.Time
@@ -166,58 +183,38 @@ func (c *command) attend() {
 		if !kill.IsZero() && !time.Now().Before(kill) {
 			c.signal(exited, unix.SIGKILL)
 		}
-		if exited && len(c.look(true)) == 0 {
+		live, err := c.look()
+		if exited && err == nil && len(live) == 0 {
 			break
 		}
+		pause := watchInterval
 		if exited || !kill.IsZero() {
-			timer.Reset(lookInterval)
+			pause = lookInterval
 		}
+		timer.Reset(pause)
 	}
 	c.control.forget(c)
 	close(c.gone)
 	c.control.after(c.recorded)
 }
 
-// look finds the live members: the process group, what descends from a known
-// member, and what carries the marker.
-func (c *command) look(exited bool) []proc {
-	all, err := table()
+// look finds the live processes of the command.
+func (c *command) look() ([]lineage.Proc, error) {
+	now, err := table()
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	marker := Marker + "=" + c.recorded.InstructionID
-	shell := c.process.Pid
-	_, reused := all[shell]
-	reused = reused && exited // then the group is not ours either
-	line := lineOf(all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range all {
-		if line[p.pid] || p.start < c.began {
-			continue
-		}
-		if p.group == shell && !reused || p.pid == shell && !exited || carries(p.pid, marker) {
-			c.members[p.identity] = p
-		}
-	}
-	below(all, c.members)
-	var live []proc
-	for id := range c.members {
-		if p, ok := all[id.pid]; ok && p.start == id.start && !p.zombie {
-			live = append(live, p)
-		} else if !ok || p.start != id.start {
-			delete(c.members, id)
-		}
-	}
-	return live
+	return c.tree.Look(now, kernel{}), nil
 }
 
 func (c *command) signal(exited bool, signals ...unix.Signal) {
-	live := c.look(exited)
-	slices.SortFunc(live, func(a, b proc) int { return a.pid - b.pid })
+	live, _ := c.look() // without a table there is another look soon
+	slices.SortFunc(live, func(a, b lineage.Proc) int { return a.PID - b.PID })
 	for _, p := range live {
 		if exited {
-			c.ended[p.identity] = true
+			c.ended[p.ID] = true
 		}
 		signalAgain(p, signals...)
 	}
@@ -272,8 +269,9 @@ func (c *command) Ended() int {
 
 // Leftovers implements Command.
 func (c *command) Leftovers() (n int) {
-	for _, p := range c.look(c.isExited()) {
-		if p.pid != c.process.Pid {
+	live, _ := c.look()
+	for _, p := range live {
+		if p.ID != c.shell {
 			n++
 		}
 	}
@@ -301,8 +299,9 @@ func (c *command) End(ctx context.Context, grace time.Duration) error {
 	}
 	e := &SurvivorsError{}
 	pids := make(map[int]bool)
-	for _, p := range c.look(c.isExited()) {
-		pids[p.pid] = true
+	live, _ := c.look()
+	for _, p := range live {
+		pids[p.PID] = true
 	}
 	e.PIDs = slices.Sorted(maps.Keys(pids))
 	return e

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sema-agent/device-executor/internal/process/lineage"
 )
 
 type control struct {
 	cfg    Config
 	log    *slog.Logger
 	bootID string
-	self   identity
+	self   lineage.ID
 
 	mu      sync.Mutex
 	closed  bool
@@ -31,7 +33,7 @@ func New(cfg Config) (Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("process control: boot id: %w", err)
 	}
-	self, err := startedAt(os.Getpid())
+	self, err := self()
 	if err != nil {
 		return nil, fmt.Errorf("process control: process table: %w", err)
 	}
@@ -71,7 +73,7 @@ func (c *control) Start(ctx context.Context, s Spec) (Command, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	recorded := Recorded{InstructionID: s.InstructionID, BootID: c.bootID, PID: c.self.pid, StartTime: c.self.start}
+	recorded := Recorded{InstructionID: s.InstructionID, BootID: c.bootID, PID: c.self.PID, StartTime: c.self.Start}
 	if c.cfg.Before != nil {
 		if err := c.cfg.Before(recorded); err != nil {
 			return nil, err
@@ -79,9 +81,12 @@ func (c *control) Start(ctx context.Context, s Spec) (Command, error) {
 	}
 	cmd, err := startCommand(c, &s, recorded)
 	if err != nil {
-		c.after(recorded)
+		if !errors.Is(err, ErrLost) {
+			c.after(recorded)
+		}
 		return nil, err
 	}
+	c.recordShell(cmd)
 	c.mu.Lock()
 	c.running[cmd] = struct{}{}
 	closed = c.closed
@@ -92,6 +97,23 @@ func (c *control) Start(ctx context.Context, s Spec) (Command, error) {
 		return nil, ErrClosed
 	}
 	return cmd, nil
+}
+
+// recordShell puts the shell, by which all of its session can be found, in the place of
+// the executor, which stood for it before it was there. Where that cannot be written,
+// the marker has to do.
+func (c *control) recordShell(cmd *command) {
+	if c.cfg.Before == nil {
+		return
+	}
+	shell := cmd.recorded
+	shell.PID, shell.StartTime = cmd.shell.PID, cmd.shell.Start
+	if err := c.cfg.Before(shell); err != nil {
+		c.log.Warn("a command's shell was not recorded", "id", shell.InstructionID, "err", err)
+		return
+	}
+	c.after(cmd.recorded)
+	cmd.recorded = shell
 }
 
 func (c *control) after(r Recorded) {

@@ -39,9 +39,14 @@
 //
 // # macOS
 //
-// There is no sub-reaper. A command's processes are those of its process
-// group, those seen to descend from them, and those whose environment carries
-// the marker; what has left all three is not found.
+// There is no sub-reaper. A command's processes are those of its shell's session,
+// those seen to descend from them, and those whose environment shows the marker
+// (the kernel hides the environment of Apple's own programs). What leaves the
+// session and loses its parent within half a second is therefore not found, unless
+// it shows the marker. Package lineage has the particulars.
+//
+// Nobody is there to end the commands of an executor that is killed: they go on until
+// Recover ends them at the next start.
 package process
 
 import (
@@ -74,8 +79,8 @@ type Control interface {
 const (
 	// LevelTree: every descendant is found and ended, whatever it did to hide.
 	LevelTree = "tree"
-	// LevelGroup: the process group, the lineage while it is unbroken, and
-	// whatever still carries the marker in its environment.
+	// LevelGroup: the session, with its process groups, the lineage as far as it was
+	// seen, and whatever shows the marker in its environment.
 	LevelGroup = "group"
 )
 
@@ -101,8 +106,9 @@ type Recorded struct {
 	// BootID names the boot of this machine: after another boot nothing is left.
 	BootID string
 	// PID and StartTime (in the kernel's own unit) name one process for the
-	// whole boot: on Linux the command's supervisor, on macOS, where nothing of
-	// the command exists before it starts, the executor.
+	// whole boot: on Linux the command's supervisor. On macOS nothing of the
+	// command exists before it starts: there it is the executor at first, and the
+	// command's shell, by a second call of Before, as soon as that is there.
 	PID       int
 	StartTime uint64
 }
