@@ -212,8 +212,12 @@ func (m *Launchd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 	return done, nil
 }
 
-// startLimit is how long an agent has until it must have a process.
-const startLimit = 15 * time.Second
+const (
+	// startLimit is how long an agent has until it must have a process.
+	startLimit = 15 * time.Second
+	// busyLimit is how long launchd may have its hands full with an agent.
+	busyLimit = 5 * time.Second
+)
 
 // Start implements Manager. launchd knows nothing of being up; that the process
 // is there is all that can be waited for.
@@ -233,17 +237,50 @@ func (m *Launchd) Start(ctx context.Context, deviceID string) error {
 		if _, err := m.launchctl(ctx, "enable", m.target(deviceID)); err != nil {
 			return err
 		}
-		if _, err := m.launchctl(ctx, "bootstrap", m.domain(), m.file(deviceID)); err != nil {
+		if err := m.load(ctx, deviceID); err != nil {
 			return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Err: err}
 		}
 	}
-	if _, err := m.launchctl(ctx, "kickstart", m.target(deviceID)); err != nil {
-		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Err: err}
+	// Loading it starts it, too, and launchd may refuse a start that is under way: what
+	// counts is whether it runs.
+	limit := startLimit
+	_, kick := m.launchctl(ctx, "kickstart", m.target(deviceID))
+	var refused *CommandError
+	switch {
+	case errors.As(kick, &refused):
+		limit = busyLimit
+	case kick != nil:
+		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Err: kick}
 	}
-	if j, err = m.await(ctx, deviceID, startLimit, func(j job) bool { return j.state.Running }); err != nil {
-		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Exit: j.state.LastExit, Err: err}
+	if j, err = m.await(ctx, deviceID, limit, func(j job) bool { return j.state.Running }); err != nil {
+		return &StartError{DeviceID: deviceID, Service: agentLabel(deviceID), Exit: j.state.LastExit, Err: errors.Join(kick, err)}
 	}
 	return nil
+}
+
+// load brings an agent into launchd. What it has just let go it may not take back at
+// once, though it says that it is gone; and it may have it in spite of complaining.
+func (m *Launchd) load(ctx context.Context, deviceID string) error {
+	for deadline := time.Now().Add(busyLimit); ; {
+		_, err := m.launchctl(ctx, "bootstrap", m.domain(), m.file(deviceID))
+		var refused *CommandError
+		if !errors.As(err, &refused) {
+			return err
+		}
+		if j, look := m.look(ctx, deviceID); look == nil && j.loaded {
+			return nil
+		}
+		if !time.Now().Before(deadline) {
+			return err
+		}
+		pause := time.NewTimer(jobPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return context.Cause(ctx)
+		case <-pause.C:
+		}
+	}
 }
 
 // Stop implements Manager.

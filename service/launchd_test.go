@@ -24,6 +24,7 @@ type screen struct {
 	pid       int
 	lastExit  string
 	lingering int // how often the agent is still seen after it was told to go
+	busy      int // how often it is not taken back
 	ran       []string
 }
 
@@ -57,6 +58,10 @@ func (s *screen) Run(_ context.Context, c Command, stdout io.Writer) error {
 		if s.loaded {
 			return failing(37, "Bootstrap failed: 37: Operation already in progress")
 		}
+		if s.busy > 0 {
+			s.busy--
+			return failing(5, "Bootstrap failed: 5: Input/output error")
+		}
 		s.loaded, s.pid = true, 4711
 	case verb == "bootout":
 		if !s.loaded {
@@ -66,6 +71,9 @@ func (s *screen) Run(_ context.Context, c Command, stdout io.Writer) error {
 	case verb == "kickstart":
 		if !s.loaded {
 			return noJob
+		}
+		if s.pid != 0 {
+			return failing(37, "Could not kickstart service: 37: Operation already in progress")
 		}
 		s.pid = 4711
 	case verb == "kill":
@@ -197,6 +205,29 @@ func TestAChangedAgentIsLoadedOnceTheOldOneIsGone(t *testing.T) {
 			t.Errorf("ran %q", s.ran)
 		}
 	})
+}
+
+func TestABusyLaunchdIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusals int
+		up       bool
+	}{"for a moment": {3, true}, "for good": {1000, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, s := aLaunchd(t)
+				s.busy = c.refusals
+				began := time.Now()
+				_, err := m.Install(t.Context(), aSpec(), false)
+				var failed *StartError
+				if c.up && (err != nil || s.pid == 0) || !c.up && !errors.As(err, &failed) {
+					t.Errorf("%v, pid %d", err, s.pid)
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("took %s", took)
+				}
+			})
+		})
+	}
 }
 
 func TestAStopWaitsForTheDrainAndLeavesTheAgentLoaded(t *testing.T) {
