@@ -100,7 +100,7 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 			Mend: "If that is not an executor at work, end it.", Run: fmt.Sprintf("kill %d", pid),
 		}
 		if pid == 0 {
-			f.What, f.Run = "a process that left no number holds this device", "fuser -v "+remedy.Quote(path)
+			f.What, f.Run = "a process that left no number holds this device", holderOf(path)
 		}
 		return []Finding{f}
 	}
@@ -177,7 +177,7 @@ func faces(r *enroll.Record, can files.Faces) Finding {
 		f.What = "the workspace's file system can do no longer what this device declares: " + strings.Join(lost, ", ")
 		f.Why = "Such writes fail; the agent counts on what was declared when this device was enrolled."
 		f.Mend = "Put the workspace back on the file system it was on, or enroll again to declare less."
-		f.Run = "df -T " + remedy.Quote(r.WorkspaceRoot)
+		f.Run = fileSystemOf(r.WorkspaceRoot)
 	case len(unused) > 0:
 		f.What = "the file system could do more than this device declares: " + strings.Join(unused, ", ")
 		f.Mend = "Enroll again to declare it."

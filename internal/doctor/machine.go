@@ -132,7 +132,7 @@ func (d *Doctor) processes(ctx context.Context, env []string) []Finding {
 		return []Finding{{
 			Check: "processes", Level: Fail, What: fmt.Sprintf("%s: %v", what, err),
 			Why:  "Commands are started and ended this way.",
-			Mend: "A sandbox or a container around this program may forbid it: /proc must be mounted, and starting processes allowed.",
+			Mend: "A sandbox or a container around this program may forbid it: " + processNeeds,
 		}}
 	}
 	shell, err := d.FindShell("", env)
