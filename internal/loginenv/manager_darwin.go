@@ -1,6 +1,7 @@
 package loginenv
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"os/user"
@@ -11,13 +12,17 @@ import (
 // underServiceManager reports whether launchd started this process.
 func underServiceManager() bool { return os.Getppid() == 1 }
 
-// fromUserDatabase asks the directory service for the shell of a uid.
+// fromUserDatabase asks the directory service for the shell of a uid, which may be
+// known to a server only.
 func fromUserDatabase(uid int) string {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {
 		return ""
 	}
-	out, err := exec.Command("/usr/bin/dscl", ".", "-read", "/Users/"+u.Username, "UserShell").Output()
+	// A directory server that is away must not hold up the start.
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "/usr/bin/dscl", "/Search", "-read", "/Users/"+u.Username, "UserShell").Output()
 	if err != nil {
 		return ""
 	}
