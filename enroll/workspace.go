@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -37,6 +38,7 @@ func workspaceRoot(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	root = asOnDisk(root)
 	info, err := os.Stat(root)
 	if err != nil {
 		return "", err
@@ -50,4 +52,16 @@ func workspaceRoot(dir string) (string, error) {
 		return "", fmt.Errorf("%q has %d bytes; the server takes %d", root, len(root), maxWorkspaceBytes)
 	}
 	return root, nil
+}
+
+// asOnDisk spells a real path as the kernel does, which is how the device's real paths
+// are told. A file system may take others for it: macOS's other capitals, and letters
+// put together from other parts.
+func asOnDisk(root string) string {
+	dir, err := posix.OpenDir(posix.System{}, posix.CWD, root)
+	if err != nil {
+		return root
+	}
+	defer dir.Close()
+	return dir.Path
 }
