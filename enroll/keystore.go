@@ -149,7 +149,7 @@ func (e *KeyError) Advice() string {
 	case KeychainNoBus:
 		return "Run this from a desktop session, or set DBUS_SESSION_BUS_ADDRESS to that of one." + orFile
 	case KeychainAbsent:
-		return "Install and start one (gnome-keyring, KWallet or KeePassXC with its Secret Service), with a default keyring in it." + orFile
+		return "Have one with a default keyring in it: on Linux by gnome-keyring, KWallet or KeePassXC with its Secret Service, on macOS by Keychain Access." + orFile
 	case KeychainSilent:
 		return "Look for a password window waiting behind others, or start the keychain anew by signing in again." + orFile
 	case KeychainLocked:
