@@ -93,14 +93,28 @@ func startCommand(c *control, s *Spec, recorded Recorded) (*command, error) {
 	if err != nil {
 		return fail(refusal(err, s, env))
 	}
-	// Not collected yet, so its number is its own, even if it has ended already.
-	if cmd.shell, err = startedAt(cmd.process.Pid); err != nil {
+	if cmd.shell, err = startedChild(cmd.process.Pid); err != nil {
 		_ = unix.Kill(-cmd.process.Pid, unix.SIGKILL)
 		_, _ = cmd.process.Wait()
 		return fail(fmt.Errorf("%w: it is not in the process table: %w", ErrLost, err))
 	}
 	cmd.tree = lineage.Follow(cmd.shell, Marker+"="+recorded.InstructionID, before, os.Getpid())
 	return cmd, nil
+}
+
+// startedChild is startedAt of a child that was not collected yet: its number is its
+// own, even if it has ended. One that is just ending is in no list of the kernel for a
+// moment.
+func startedChild(pid int) (id lineage.ID, err error) {
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for range 1000 {
+		if id, err = startedAt(pid); err == nil {
+			break
+		}
+		<-pause.C
+	}
+	return id, err
 }
 
 // newScript is a nameless file with the command; its first words close the
