@@ -286,5 +286,8 @@ func (l *Layer) spotAt(op, asked, at string) (*spot, error) {
 		s.close()
 		return nil, posix.Wrap(op, asked, err)
 	}
+	if s.old != nil {
+		s.name = s.old.NameIn(s.dir, name)
+	}
 	return s, nil
 }

@@ -16,6 +16,8 @@ const (
 	Folder = unix.O_SEARCH
 
 	noLinks = unix.O_NOFOLLOW_ANY
+
+	severalSpellings = true // of one name
 )
 
 // Open implements Calls.

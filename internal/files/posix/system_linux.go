@@ -20,6 +20,8 @@ const (
 	Folder = unix.O_PATH | unix.O_DIRECTORY
 
 	noLinks = unix.O_NOFOLLOW // for paths that have none before their last name
+
+	severalSpellings = false // of one name
 )
 
 // Open implements Calls.
