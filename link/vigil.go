@@ -6,6 +6,7 @@ import "time"
 // the pings sent since.
 type vigil struct {
 	c        *connection
+	interval time.Duration // of pings, as far as silence is judged by it
 	timer    *time.Timer
 	deadline time.Time     // when timer is due
 	probing  time.Duration // how long a probe waits; 0: none is under way
@@ -15,6 +16,10 @@ type vigil struct {
 // serverPatience is how many intervals a server waits for any frame (R14).
 const serverPatience = 3
 
+// minWatch is the shortest interval that silence is judged by: below, every pause of
+// a busy machine would pass for the peer's end.
+const minWatch = 500 * time.Millisecond
+
 // How long a probe waits for a sign of life, within one interval.
 const (
 	minProbe = time.Second
@@ -22,9 +27,8 @@ const (
 )
 
 func newVigil(c *connection) *vigil {
-	v := &vigil{c: c, timer: time.NewTimer(2 * c.interval)}
-	v.deadline = time.Now().Add(2 * c.interval)
-	return v
+	interval := max(c.interval, minWatch)
+	return &vigil{c: c, interval: interval, timer: time.NewTimer(2 * interval), deadline: time.Now().Add(2 * interval)}
 }
 
 func (v *vigil) stop() { v.timer.Stop() }
@@ -41,7 +45,7 @@ func (v *vigil) probe() {
 	if v.probing > 0 {
 		return
 	}
-	v.probing = min(max(v.c.interval, minProbe), maxProbe)
+	v.probing = min(max(v.interval, minProbe), maxProbe)
 	v.probed = time.Now()
 	v.c.owe(&v.c.pingOwed, pingOrder{})
 	v.again(v.probing)
@@ -49,8 +53,7 @@ func (v *vigil) probe() {
 
 // judge is called when the timer is due.
 func (v *vigil) judge() (out outcome, over bool) {
-	interval := v.c.interval
-	now := time.Now()
+	interval, now := v.interval, time.Now()
 	// A timer this late means that the process was frozen: what arrived meanwhile
 	// has not been read yet, so silence proves nothing.
 	if v.probing == 0 && now.Sub(v.deadline) > max(interval/2, minProbe/2) {

@@ -78,6 +78,27 @@ func TestSilenceIsNoVerdictUntilThePeerWasAsked(t *testing.T) {
 	})
 }
 
+// An absurd interval must not turn every pause of a busy machine into the end of a
+// connection, and that, at a server which lists nothing, into the end of its work.
+func TestAPauseOfABusyMachineIsNoSilenceHoweverShortTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mute{since: time.Now()}
+		v := vigilOver(m, time.Millisecond)
+		defer v.stop()
+		v.c.asked.Store(v.c.clock())
+		for began := time.Now(); ; {
+			<-v.due()
+			out, over := v.judge()
+			if took := time.Since(began); over && (took < time.Second || took > 2*time.Second) {
+				t.Errorf("%s after %v", out.cause, took)
+			}
+			if over {
+				break
+			}
+		}
+	})
+}
+
 func TestHeartbeatIntervalsAreBounded(t *testing.T) {
 	for ms, want := range map[int64]time.Duration{
 		1: minInterval, 15000: 15 * time.Second, wire.MaxSafeInteger: maxInterval,
