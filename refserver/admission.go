@@ -1,6 +1,8 @@
 package refserver
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coder/websocket"
@@ -84,7 +86,7 @@ func (k *socket) handle(f wire.DeviceFrame, v Violation, leased bool) {
 				v.Reason, v.Refused, v.Detail = SecondTerminal, false, "a re-sent result has another deviceSeq"
 				k.note(v)
 			}
-			k.send(&wire.ResultAck{Gen: k.gen, InstructionID: f.InstructionID})
+			k.release(f.InstructionID)
 		}); c != nil {
 			if !leased {
 				v.Reason, v.Detail = GenMismatch, "the lease has run out"
@@ -118,7 +120,7 @@ func (k *socket) find(id string, v Violation, settled func(settledMemo)) *Call {
 	case c != nil:
 		return c
 	case remembered:
-		if !k.listed[id] {
+		if m.conn != k.n {
 			n := v
 			n.Reason, n.Refused, n.Detail = Unlisted, false, "neither listed in pendingInstructions nor sent on this connection"
 			k.note(n)
@@ -160,13 +162,14 @@ func (k *socket) heartbeat(f *wire.Heartbeat, v Violation) {
 	if !k.acked { // what is being fenced off may still be in it
 		ids = nil
 	}
-	for _, id := range ids {
+	strange := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		c := k.s.calls[id]
 		m, remembered := k.s.memo.byID[id]
-		if (c != nil && c.device == k.device) || (remembered && m.deviceID == k.device.ID) {
-			continue
-		}
-		v.Reason, v.Refused, v.InstructionID, v.Detail = HeartbeatInflight, false, id, "not an instruction of this device"
+		return c != nil && c.device == k.device || remembered && m.deviceID == k.device.ID
+	})
+	if len(strange) > 0 { // one record, however long the list: a record has bounds
+		v.Reason, v.Refused, v.InstructionID = HeartbeatInflight, false, strange[0]
+		v.Detail = fmt.Sprintf("%d ids are no instructions of this device", len(strange))
 		k.note(v)
 	}
 	k.device.beat = f

@@ -24,6 +24,7 @@ type Call struct {
 
 	// Guarded by the server's mutex.
 	state      wire.InstructionState
+	conn       int64 // the connection that it was last sent or listed on
 	settlement Settlement
 	ceiling    *timer
 
@@ -37,7 +38,7 @@ type Call struct {
 	early      map[int64]*wire.Chunk
 	earlyBytes int
 	gap        *timer
-	sums       []uint64 // of every accepted chunk, to know a changed resend
+	sums       []uint64 // of the latest accepted chunks, to know a changed resend
 	exitSeq    int64    // streamSeq of the first exit chunk
 
 	// Delivery; delivered trails next.
@@ -121,11 +122,15 @@ func (c *Call) cancel() {
 	}
 }
 
+// deadlines are those by which the device owes something: its result (R12), its answer to a
+// cancel (R11), a missing chunk (R8).
+func (c *Call) deadlines() []*timer { return []*timer{c.ceiling, c.cancelGrace, c.gap} }
+
 // deliverCancel writes the cancel if one is wanted, the device is active, and
-// this generation has not had it.
+// neither this generation has had it nor the device answered.
 func (c *Call) deliverCancel() {
 	k := c.device.current
-	if !c.cancelWanted || !c.device.active() || c.cancelGen == k.gen {
+	if !c.cancelWanted || c.terminal != nil || !c.device.active() || c.cancelGen == k.gen {
 		return
 	}
 	c.cancelGen = k.gen

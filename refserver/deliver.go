@@ -95,7 +95,7 @@ func (c *Call) finishIfDelivered() {
 		return
 	}
 	if k := c.device.current; k != nil { // first: settling may send the next instruction
-		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		k.release(c.id)
 	}
 	c.s.settle(c, Settlement{Outcome: c.terminal.Outcome, State: wire.StateTerminal, By: ByResult})
 }

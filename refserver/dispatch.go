@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sema-agent/device-executor/wire"
@@ -82,7 +83,7 @@ func (s *Server) Dispatch(ctx context.Context, deviceID string, what Dispatch) (
 	case d.current.goodbye && !what.Straggler:
 		s.neverStarted(c, wire.Failf(wire.CodeTargetUnavailable, "device %s has said goodbye", d.ID))
 	case !d.declares(what.Kind) && !what.Straggler:
-		s.neverStarted(c, wire.Failf(wire.CodeNotSupported, "device %s does not declare %s", d.ID, what.Kind))
+		s.notDeclared(c)
 	default:
 		d.queue = append(d.queue, c)
 		s.pump(d)
@@ -130,7 +131,7 @@ func (s *Server) commit(c *Call) {
 	c.state = wire.StateDispatchCommitted
 	c.committed = time.Now()
 	d.inflight = append(d.inflight, c)
-	k.listed[c.id] = true
+	c.conn = k.n
 	k.issued++
 	c.ceiling = s.after(millis(c.what.TimeoutMs)+s.cfg.ExecutionGrace, func() {
 		s.record(Violation{Reason: TimeoutUnanswered, Refused: true, Excused: d.current == nil, DeviceID: d.ID, InstructionID: c.id,
@@ -154,6 +155,22 @@ func (c *Call) instruction(gen wire.Gen, issued int64) *wire.Instruction {
 
 // stragglers spares, from failQueued, what is to be sent after a goodbye.
 func stragglers(c *Call) bool { return c.what.Straggler }
+
+// notDeclared rejects a kind that the device's present connection lacks.
+func (s *Server) notDeclared(c *Call) {
+	s.neverStarted(c, wire.Failf(wire.CodeNotSupported, "device %s does not declare %s", c.device.ID, c.what.Kind))
+}
+
+// failUndeclared rejects what was queued under an earlier connection's supports and is not in
+// those of the one that takes its place.
+func (s *Server) failUndeclared(d *device) {
+	for _, c := range slices.Clone(d.queue) {
+		if !d.declares(c.what.Kind) && !c.what.Straggler {
+			d.queue = slices.DeleteFunc(d.queue, func(q *Call) bool { return q == c })
+			s.notDeclared(c)
+		}
+	}
+}
 
 // failQueued rejects what was never sent, so is safe to retry, less what
 // spare (which may be nil) holds.

@@ -101,6 +101,7 @@ func (k *socket) accept(h *wire.Hello) {
 	k.checkHello(d, h)
 	d.supports, d.lastBye, d.beat = slices.Clone(h.Supports), "", nil
 	d.connects++
+	s.failUndeclared(d)
 	d.leaseEpoch = h.Epoch
 	k.gen = d.nextGen(s.cfg.FirstGeneration)
 	k.renew()
@@ -109,7 +110,7 @@ func (k *socket) accept(h *wire.Hello) {
 	ack := &wire.HelloAck{HeartbeatIntervalMs: s.cfg.Heartbeat.Milliseconds(), MaxInflight: int64(s.cfg.MaxInflight),
 		Gen: k.gen, PendingInstructions: idsOf(d.inflight), ChunkWatermarks: map[string]int64{}}
 	for _, c := range d.inflight {
-		k.listed[c.id] = true
+		c.conn = k.n
 		c.told = c.watermark()
 		ack.ChunkWatermarks[c.id] = c.told
 	}

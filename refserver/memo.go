@@ -3,6 +3,7 @@ package refserver
 // settledMemo is what is remembered of a settled instruction (§2.4).
 type settledMemo struct {
 	deviceID  string
+	conn      int64 // the connection that it was last sent or listed on
 	byResult  bool
 	deviceSeq int64 // the highest accepted; -1: none
 	next      int64 // the first streamSeq that was not accepted

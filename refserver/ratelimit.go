@@ -1,6 +1,9 @@
 package refserver
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // The enrollment budget (§1.1): a property of the lane, not a knob.
 const (
@@ -33,6 +36,10 @@ func (s *Server) admit(b bucket, identity string) (retryAfter int) {
 		return 1
 	}
 	now := s.cfg.Now()
+	if now.Sub(s.swept) >= rateWindow { // callers come and go
+		maps.DeleteFunc(s.windows, func(_ rateKey, w *window) bool { return now.Sub(w.start) >= rateWindow })
+		s.swept = now
+	}
 	key := rateKey{b, identity}
 	w := s.windows[key]
 	if w == nil || now.Sub(w.start) >= rateWindow {

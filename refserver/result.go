@@ -22,11 +22,14 @@ func (c *Call) result(k *socket, f *wire.Result, v Violation) {
 		k.note(n)
 	}
 	c.deviceSeq, c.terminal = f.DeviceSeq, f
+	for _, t := range c.deadlines() { // the device has answered; the rest is the consumer's time
+		t.stop()
+	}
 	if r, detail := c.broken(f.Outcome); r != "" {
 		v.Reason, v.Detail = r, detail
 		k.note(v)
 		c.fault(r)
-		k.send(&wire.ResultAck{Gen: k.gen, InstructionID: c.id})
+		k.release(c.id)
 		c.s.writeOff(c, ByBadResult, detail)
 		return
 	}

@@ -3,6 +3,7 @@ package refserver_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,6 +324,29 @@ func TestWhatIsNotDeclaredIsNotDispatched(t *testing.T) {
 	})
 }
 
+func TestQueuedWorkThatTheNextConnectionDoesNotDeclareIsNeverSent(t *testing.T) {
+	simulate(t, refserver.Config{MaxInflight: 1}, func(w *world) {
+		_, call := w.started(patient)
+		readLink := refserver.Dispatch{Kind: wire.KindReadLink, Args: wire.PathArgs{Path: "/l"}}
+		gone, kept := w.dispatch(readLink), w.dispatch(patient)
+		k := w.dial() // of the same process, while the old connection still holds the queue
+		h := k.hello(expect[*wire.Challenge](k).Nonce, epochA)
+		h.Supports = []string{string(wire.KindExec)}
+		k.send(h)
+		k.gen = expect[*wire.HelloAck](k).Gen
+		st := w.settledBy(gone, refserver.ByNeverStarted)
+		if f, ok := st.Outcome.(wire.Failure); !ok || f.Code != wire.CodeNotSupported {
+			w.t.Fatalf("%+v", st)
+		}
+		k.send(&wire.GenerationAck{Gen: k.gen})
+		k.finish(call)
+		if in := expect[*wire.Instruction](k); in.InstructionID != kept.ID() {
+			w.t.Fatalf("%+v", in)
+		}
+		k.silent()
+	})
+}
+
 func TestR11ACancelIsOwedATerminalWithinTenSeconds(t *testing.T) {
 	simulate(t, refserver.Config{}, func(w *world) {
 		k, call := w.started(patient)
@@ -429,6 +453,38 @@ func TestR12TheServersTimeoutIsABackstop(t *testing.T) {
 			w.t.Fatalf("%s", call.State())
 		}
 	})
+}
+
+// A deadline is for the device; the time that the consumer takes with the output is not the device's.
+func TestADeviceThatAnsweredOwesNothingMore(t *testing.T) {
+	for name, owe := range map[string]func(k *client, call *refserver.Call){
+		"R12: a result":            func(*client, *refserver.Call) {},
+		"R11: an answer to cancel": func(k *client, call *refserver.Call) { call.Cancel(); expect[*wire.Cancel](k) },
+		"R8: a missing chunk":      func(k *client, call *refserver.Call) { k.stdout(call.ID(), 2, "c"); k.acked(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, refserver.Config{}, func(w *world) {
+				release := make(chan struct{})
+				free := sync.OnceFunc(func() { close(release) })
+				defer free()
+				k, call := w.started(refserver.Dispatch{TimeoutMs: 1000, Deliver: func(wire.ChunkKind, []byte) error { <-release; return nil }})
+				k.stdout(call.ID(), 0, "a")
+				k.acked(0)
+				owe(k, call)
+				answer := wire.Failf(wire.CodeTimeout, "ended after 1 s")
+				k.result(call.ID(), answer)
+				time.Sleep(40 * time.Second) // every deadline, but not the silence of the device
+				call.Cancel()
+				k.silent() // there is nothing left to be cancelled
+				free()
+				expect[*wire.ResultAck](k)
+				if st := w.settledBy(call, refserver.ByResult); st.Outcome != answer {
+					w.t.Fatalf("%+v", st)
+				}
+				w.violated()
+			})
+		})
+	}
 }
 
 // keepAlive sends heartbeats until stopped.

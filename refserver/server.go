@@ -39,6 +39,7 @@ type Server struct {
 	draining    bool
 	limiterDown bool
 	windows     map[rateKey]*window
+	swept       time.Time // when windows last lost those that are over
 	sockets     map[*socket]struct{}
 	preAuth     int              // sockets that have not completed the handshake
 	calls       map[string]*Call // queued and in flight, by instruction id

@@ -80,7 +80,7 @@ func (s *Server) settle(c *Call, how Settlement) {
 	how.DeviceSeq = c.deviceSeq
 	how.Stream = c.settlement.Stream
 	c.settlement = how
-	for _, t := range []*timer{c.ceiling, c.cancelGrace, c.gap} {
+	for _, t := range c.deadlines() {
 		t.stop()
 	}
 	delete(s.calls, c.id)
@@ -90,7 +90,7 @@ func (s *Server) settle(c *Call, how Settlement) {
 	}
 	clear(c.early)
 	if wasCommitted {
-		s.memo.add(c.id, settledMemo{deviceID: d.ID, byResult: how.By == ByResult, deviceSeq: c.deviceSeq, next: c.next})
+		s.memo.add(c.id, settledMemo{deviceID: d.ID, conn: c.conn, byResult: how.By == ByResult, deviceSeq: c.deviceSeq, next: c.next})
 		if len(d.inflight) == 0 {
 			d.grace.stop()
 		}

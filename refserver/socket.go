@@ -38,17 +38,18 @@ type socket struct {
 	device   *device
 	gen      wire.Gen
 	epoch    string
-	acked    bool // generationAck came
-	listed   map[string]bool
+	acked    bool  // generationAck came
 	issued   int64 // issuedSeq of the last instruction
 	beatSeq  int64
 	heard    time.Time
 	silence  *timer
 	leaving  *timer // after goodbye
+	parting  *timer // after close
 	goodbye  bool
 
 	out       []outgoing
-	acks      map[string]*wire.ChunkAck // queued in out, not yet written
+	acks      map[string]*wire.ChunkAck // queued in out, by instruction
+	releases  map[string]bool           // likewise, its resultAcks
 	payloads  []*payloadRun
 	closing   bool // close once out is written; nothing more is queued
 	closeCode websocket.StatusCode
@@ -106,7 +107,7 @@ func (s *Server) admitSocket() (*socket, int) {
 	s.preAuth++
 	s.connections++
 	k := &socket{s: s, n: s.connections, wake: make(chan struct{}, 1), beatSeq: -1,
-		listed: map[string]bool{}, acks: map[string]*wire.ChunkAck{}}
+		acks: map[string]*wire.ChunkAck{}, releases: map[string]bool{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	s.sockets[k] = struct{}{}
 	return k, 0
@@ -145,7 +146,7 @@ func (s *Server) end(k *socket) {
 		k.closing, k.closeCode = true, websocket.StatusGoingAway
 	}
 	k.poke()
-	for _, t := range []*timer{k.deadline, k.silence, k.leaving} {
+	for _, t := range []*timer{k.deadline, k.silence, k.leaving, k.parting} {
 		t.stop()
 	}
 	s.lost(k)
@@ -210,14 +211,19 @@ func (k *socket) pause(d time.Duration) bool {
 	}
 }
 
-// close ends the connection politely, after what is queued is written. For the
-// device it is over at once.
+// partingTime is how long a peer may take to read what was queued before the close, and the
+// close itself.
+const partingTime = 10 * time.Second
+
+// close ends the connection politely, after what is queued is written, and a peer that does
+// not read that for partingTime without a word. For the device it is over at once.
 func (k *socket) close(code websocket.StatusCode) {
 	if k.closing {
 		return
 	}
 	k.leftPreAuth()
 	k.closing, k.closeCode = true, code
+	k.parting = k.s.after(partingTime, k.cancel)
 	k.s.lost(k)
 	k.poke()
 }

@@ -23,10 +23,15 @@ func (c *Call) ackLater() bool {
 
 // chunk takes one chunk of an instruction in flight (§4).
 func (c *Call) chunk(k *socket, f *wire.Chunk, v Violation) {
-	s := c.s
-	switch {
+	switch first := c.early[f.StreamSeq]; {
 	case f.StreamSeq < c.next:
-		if c.sums[f.StreamSeq] != sumOf(f) {
+		if sum, kept := c.sum(f.StreamSeq); kept && sum != sumOf(f) {
+			c.changed(k, v)
+		}
+		k.ack(c.id, c.watermark())
+		return
+	case first != nil: // the first copy is kept
+		if sumOf(first) != sumOf(f) {
 			c.changed(k, v)
 		}
 		k.ack(c.id, c.watermark())
@@ -35,17 +40,9 @@ func (c *Call) chunk(k *socket, f *wire.Chunk, v Violation) {
 		v.Reason, v.Detail = NotCommitted, "new output while the result is being accepted"
 		k.note(v)
 		c.fault(ChunkAfterResult)
-		s.writeOff(c, ByChunkAfter, "the device sent more output after its result")
+		c.s.writeOff(c, ByChunkAfter, "the device sent more output after its result")
 		return
-	}
-	if first := c.early[f.StreamSeq]; first != nil { // first write wins
-		if sumOf(first) != sumOf(f) {
-			c.changed(k, v)
-		}
-		k.ack(c.id, c.watermark())
-		return
-	}
-	if f.StreamSeq > c.next {
+	case f.StreamSeq > c.next:
 		c.holdBack(k, f, v)
 		return
 	}
@@ -111,8 +108,8 @@ func (c *Call) fault(r Reason) {
 func (c *Call) accept(k *socket, f *wire.Chunk, v Violation) {
 	v.Seq = f.StreamSeq
 	st := &c.settlement.Stream
+	c.keepSum(f)
 	c.next++
-	c.sums = append(c.sums, sumOf(f))
 	st.Chunks++
 	st.Bytes += int64(len(f.Data))
 	if r, detail := c.misfit(f); r != "" {
@@ -141,6 +138,25 @@ func (c *Call) misfit(f *wire.Chunk) (Reason, string) {
 		return ExitNotLast, "output after the exit chunk"
 	}
 	return "", ""
+}
+
+// maxSums is how many of a stream's latest chunks a changed resend is noticed of.
+const maxSums = 1 << 14
+
+// keepSum remembers the chunk whose turn it is.
+func (c *Call) keepSum(f *wire.Chunk) {
+	if len(c.sums) < maxSums {
+		c.sums = append(c.sums, 0)
+	}
+	c.sums[c.next%maxSums] = sumOf(f)
+}
+
+// sum is what keepSum remembered of the chunk of that number, while it is kept.
+func (c *Call) sum(seq int64) (sum uint64, kept bool) {
+	if c.next-seq > maxSums {
+		return 0, false
+	}
+	return c.sums[seq%maxSums], true
 }
 
 func sumOf(f *wire.Chunk) uint64 {

@@ -306,6 +306,29 @@ func TestOutputAfterTheResultContradictsIt(t *testing.T) {
 	})
 }
 
+func TestABufferedChunkSentAgainIsNoOutputAfterTheResult(t *testing.T) {
+	simulate(t, refserver.Config{}, func(w *world) {
+		release := make(chan struct{})
+		free := sync.OnceFunc(func() { close(release) })
+		defer free()
+		k, call := w.started(refserver.Dispatch{Deliver: func(wire.ChunkKind, []byte) error { <-release; return nil }})
+		k.stdout(call.ID(), 0, "a")
+		k.acked(0)
+		k.stdout(call.ID(), 2, "c")
+		k.acked(0)
+		failed := wire.Failf(wire.CodeUnknown, "over a gap")
+		k.result(call.ID(), failed)
+		k.stdout(call.ID(), 2, "c") // kept as first written, and acked again
+		k.acked(0)
+		free()
+		expect[*wire.ResultAck](k)
+		if st := w.settledBy(call, refserver.ByResult); st.Outcome != failed {
+			w.t.Fatalf("%+v", st)
+		}
+		w.violated()
+	})
+}
+
 func TestAConsumerThatFallsBehindCostsTheCommand(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -3,6 +3,7 @@ package refserver
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/sema-agent/device-executor/wire"
@@ -114,8 +115,21 @@ func (s *Server) Audit() []Violation {
 // maxAudit bounds the record against a flood; the first entries are the telling ones.
 const maxAudit = 100_000
 
+// maxWord is the most bytes a record keeps of a word the device chose. An id has 30, a
+// generation of 64 bits 20.
+const maxWord = 64
+
+// cutWord keeps the beginning of s, in memory of its own: s may belong to a frame of 1 MiB.
+func cutWord[T ~string](s T) T {
+	if len(s) <= maxWord {
+		return s
+	}
+	return T(strings.ToValidUTF8(string(s[:maxWord]), "") + "…")
+}
+
 func (s *Server) record(v Violation) {
 	v.At = s.cfg.Now()
+	v.DeviceID, v.InstructionID, v.Gen = cutWord(v.DeviceID), cutWord(v.InstructionID), cutWord(v.Gen)
 	if len(s.audit) < maxAudit {
 		s.audit = append(s.audit, v)
 	}

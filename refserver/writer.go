@@ -44,6 +44,16 @@ func (k *socket) ack(id string, upTo int64) {
 	k.send(f)
 }
 
+// release queues a resultAck, unless one for the instruction is queued: a device that sends
+// its result over and over and never reads cannot make the queue grow.
+func (k *socket) release(id string) {
+	if k.closing || k.releases[id] {
+		return
+	}
+	k.releases[id] = true
+	k.send(&wire.ResultAck{Gen: k.gen, InstructionID: id})
+}
+
 func (k *socket) poke() {
 	select {
 	case k.wake <- struct{}{}:
@@ -86,8 +96,11 @@ func (k *socket) next() (o outgoing, ok, closing bool) {
 		o := k.out[0]
 		k.out[0] = outgoing{}
 		k.out = k.out[1:]
-		if a, isAck := o.frame.(*wire.ChunkAck); isAck && k.acks[a.InstructionID] == a {
-			delete(k.acks, a.InstructionID)
+		switch f := o.frame.(type) {
+		case *wire.ChunkAck:
+			delete(k.acks, f.InstructionID)
+		case *wire.ResultAck:
+			delete(k.releases, f.InstructionID)
 		}
 		return o, true, k.closing
 	}
