@@ -9,6 +9,11 @@ import (
 // agentLabel is the launchd name of a device's service.
 func agentLabel(deviceID string) string { return "io.github.sema-agent.device." + deviceID }
 
+// agentOpenFiles is as many of openFiles as macOS gives with 8 GB of memory
+// (kern.maxfilesperproc). A limit above what the machine gives is not cut down but
+// refused, and commands would start with 256.
+const agentOpenFiles = 24576
+
 // agent renders the LaunchAgent of a checked spec. It logs to logFile, which
 // serve keeps small: launchd's own log files grow without bound.
 func agent(s Spec, logFile string) []byte {
@@ -54,7 +59,7 @@ func agent(s Spec, logFile string) []byte {
 	p.key("SoftResourceLimits")
 	p.line(`	<dict>`)
 	p.line(`		<key>NumberOfFiles</key>`)
-	p.line(fmt.Sprintf(`		<integer>%d</integer>`, openFiles))
+	p.line(fmt.Sprintf(`		<integer>%d</integer>`, agentOpenFiles))
 	p.line(`	</dict>`)
 	p.line(`</dict>`)
 	p.line(`</plist>`)

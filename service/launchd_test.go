@@ -143,7 +143,7 @@ func TestTheAgentHasTheseKeysAndNoOthers(t *testing.T) {
 		ThrottleInterval:     10,
 		ExitTimeOut:          40,
 		ProcessType:          "Interactive",
-		SoftResourceLimits:   map[string]int{"NumberOfFiles": 65536},
+		SoftResourceLimits:   map[string]int{"NumberOfFiles": 24576},
 	}
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("agent\n got %+v\nwant %+v", got, want)
