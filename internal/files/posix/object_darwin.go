@@ -187,6 +187,7 @@ func copyACL(dst, src int) {
 		return
 	}
 	order := aclOrder(list)
+	//lint:ignore SA1019 the library has no wrapper of the system's own
 	_, _, _ = unix.Syscall6(unix.SYS_FSETATTRLIST, uintptr(dst), uintptr(unsafe.Pointer(&aclOnly)),
 		uintptr(unsafe.Pointer(&order[0])), uintptr(len(order)), 0, 0)
 }
@@ -194,6 +195,7 @@ func copyACL(dst, src int) {
 // acl is an object's access control list, nil if it has none.
 func acl(fd int) ([]byte, error) {
 	answer := make([]byte, mostACL)
+	//lint:ignore SA1019 the library has no wrapper of the system's own
 	_, _, errno := unix.Syscall6(unix.SYS_FGETATTRLIST, uintptr(fd), uintptr(unsafe.Pointer(&aclOnly)),
 		uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0, 0)
 	if errno != 0 {
