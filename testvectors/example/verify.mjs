@@ -1,8 +1,9 @@
-// Holds the decoder and the judge of streams to the vectors beside them.
+// Holds the decoder, the admission and the judge of streams to the vectors beside them.
 //
 //   node testvectors/example/verify.mjs     exit 0 when every vector of frames and streams passed
 import { isDeepStrictEqual } from 'node:util';
 import { argsOf, bytesOf, decodeDevice, decodeServer, device, encode, epoch, fits, hello, isBase64, isGen, load, server, sets, signed } from './decoder.mjs';
+import { admit } from './admission.mjs';
 import { stream } from './stream.mjs';
 
 const run = {
@@ -11,7 +12,7 @@ const run = {
   'device-encode': i => encode(device, i.frame), 'server-encode': i => encode(server, i.frame),
   'device-decode': i => decodeDevice(bytesOf(i), i.phase), 'server-decode': i => decodeServer(bytesOf(i)),
   args: i => argsOf(i.kind, i.text),
-  streams: stream,
+  admission: admit, streams: stream,
   outcomes: i => ({ answers: sets.DEVICE_INSTRUCTION_KINDS.filter(k => fits(k, i.outcome)) }),
   limits: i => ({ bytes: bytesOf(i).length, verdict: i.from === 'device' ? decodeDevice(bytesOf(i), i.phase).refused ?? 'ok' : decodeServer(bytesOf(i)).frame ? 'ok' : 'refused' }),
 };
