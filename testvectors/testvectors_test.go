@@ -1,6 +1,7 @@
 package testvectors_test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -52,8 +53,36 @@ func TestEveryFileIsDescribedAndRunBySomeTest(t *testing.T) {
 	}
 }
 
+// A case that asks what another one asked proves nothing beside it.
+func TestNoTwoCasesOfAFileAskTheSame(t *testing.T) {
+	files, err := fs.Glob(testvectors.Files, "*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f == "foreign.json" { // of another form, and kept as it came
+			continue
+		}
+		cases, err := testvectors.Cases[any, any](f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := map[string]string{}
+		for _, c := range cases {
+			input, err := json.Marshal(c.Input) // members sorted
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, twice := asked[string(input)]; twice {
+				t.Errorf("%s: %q asks what %q asks", f, c.Name, other)
+			}
+			asked[string(input)] = c.Name
+		}
+	}
+}
+
 // The vectors stand alone: an implementation that shares nothing with this
-// module passes all that are about frames, hellos, epochs, base64 and streams.
+// module passes all that are about frames, hellos, epochs, base64, admission and streams.
 func TestTheExamplePassesEveryVector(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil && os.Getenv("SEMA_TEST_REQUIRE_ALL") != "" {

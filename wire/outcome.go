@@ -120,7 +120,8 @@ type FileInfo struct {
 }
 
 // Fits reports whether an outcome of this shape answers an instruction of kind
-// k (§3.1). Cancelled and failed outcomes fit every kind.
+// k (§3.1). Cancelled and failed outcomes fit every kind. An empty CanonicalPath
+// is none.
 func Fits(k Kind, o Outcome) bool {
 	switch o.(type) {
 	case CancelledOutcome, Failure:
@@ -134,8 +135,8 @@ func Fits(k Kind, o Outcome) bool {
 		_, ok := o.(ReadOutcome)
 		return ok
 	case KindWriteFile, KindWriteFileExclusive, KindWriteFileGuarded, KindCreateTempDir, KindCreateTempFile:
-		_, ok := o.(WriteOutcome)
-		return ok
+		w, ok := o.(WriteOutcome)
+		return ok && w.CanonicalPath != ""
 	case KindAppendFile, KindCreateDir, KindRemove:
 		_, ok := o.(VoidOutcome)
 		return ok

@@ -15,6 +15,8 @@ const join = (path, name) => (path ? `${path}.${name}` : name);
 const str = (v, p) => (typeof v === 'string' ? v : no(p));
 const bool = (v, p) => (typeof v === 'boolean' ? v : no(p));
 const filled = (v, p) => str(v, p) || no(p);
+const exact = (v, p) => (str(v, p).isWellFormed() ? v : no(p)); // with half a character replaced, something else would be done
+const exactFilled = (v, p) => filled(exact(v, p), p);
 const atLeast = min => (v, p) => (Number.isSafeInteger(v) && v >= min ? v + 0 : no(p)); // + 0 makes 0 of -0
 const int = atLeast(Number.MIN_SAFE_INTEGER), count = atLeast(0);
 const gen = (v, p) => (/^(0|[1-9][0-9]*)$/.test(str(v, p)) ? v : no(p));
@@ -67,7 +69,7 @@ export const device = {
 const id = { t: str, gen, instructionId: filled };
 const soft = (check, other) => v => { try { return check(v); } catch { return other; } };
 const instruction = object({ 'rootSessionId?': soft(str, ''), 'issuedSeq?': soft(int, 0), kind: filled, args: (v, p) => (isObject(v) ? v : no(p)),
-  'cwd?': filled, 'shellEnv?': map(str), timeoutMs: int });
+  'cwd?': exactFilled, 'shellEnv?': (v, p) => (Object.keys(v ?? {}).every(k => k.isWellFormed()) ? map(exact)(v, p) : no(p)), timeoutMs: int });
 const part = { part: oneOf(['begin', 'chunk', 'commit']) };
 const payload = v => object(v.part === 'chunk' ? { ...part, offset: count, dataB64: base64 } : { ...part, totalLen: count, sha256 })(v);
 export const server = {
@@ -79,20 +81,22 @@ export const server = {
   cancel: object(id), resultAck: object(id), chunkAck: object({ ...id, upToStreamSeq: atLeast(-1) }),
   bye: object({ t: str, gen, reason: str }), ping: object({ t: str }),
 };
-const path = { path: str }, write = { ...path, contentLen: count, sha256 };
+const path = { path: exact }, write = { ...path, contentLen: count, sha256 };
 const args = {
-  exec: { command: str }, execStream: { command: str }, readTextLines: { ...path, 'offset?': count, 'limit?': count },
+  exec: { command: exact }, execStream: { command: exact }, readTextLines: { ...path, 'offset?': count, 'limit?': count },
   writeFile: write, writeFileExclusive: write, appendFile: write,
-  writeFileGuarded: { ...write, 'expect?': object({ canonicalPath: filled, 'fileId?': filled, 'exclusive?': bool, 'noFollow?': bool }) },
+  writeFileGuarded: { ...write, 'expect?': object({ canonicalPath: exactFilled, 'fileId?': filled, 'exclusive?': bool, 'noFollow?': bool }) },
   createDir: { ...path, 'recursive?': bool }, remove: { ...path, 'recursive?': bool },
-  createTempDir: { 'prefix?': str }, createTempFile: { 'prefix?': str, 'suffix?': str }, statBatch: { paths: list(str) },
+  createTempDir: { 'prefix?': exact }, createTempFile: { 'prefix?': exact, 'suffix?': exact }, statBatch: { paths: list(str) },
 };
 const owes = { // §3.1, beside cancelled and failures
   read: ['readTextFile', 'readTextLines', 'readBinaryFile'], write: ['writeFile', 'writeFileExclusive', 'writeFileGuarded', 'createTempDir', 'createTempFile'],
   void: ['appendFile', 'createDir', 'remove'], exec: ['exec', 'execStream'],
   stat: { fileInfo: 'info', listDir: 'entries', canonicalPath: 'canonicalPath', exists: 'existsValue', readLink: 'linkTarget' },
 };
-export const fits = (kind, o) => !o.ok || o.kind === 'cancelled' || (o.kind !== 'stat' ? owes[o.kind].includes(kind) : kind === 'statBatch' || Object.hasOwn(o, owes.stat[kind] ?? '?'));
+const isPath = o => o.canonicalPath !== ''; // where there is one
+export const fits = (kind, o) => !o.ok || o.kind === 'cancelled' || (o.kind !== 'stat' ? owes[o.kind].includes(kind) && isPath(o)
+  : kind === 'statBatch' || (Object.hasOwn(o, owes.stat[kind] ?? '?') && (kind !== 'canonicalPath' || isPath(o))));
 
 // ---- decoding and encoding
 const frameOf = (bytes, limit) => {
