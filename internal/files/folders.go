@@ -26,7 +26,7 @@ func (m *made) undo() {
 		if i > 0 {
 			parent = m.dirs[i-1]
 		}
-		if m.names[i] == "" || unix.Unlinkat(parent.FD, m.names[i], unix.AT_REMOVEDIR) != nil {
+		if m.names[i] == "" || posix.Rmdir(parent.FD, m.names[i]) != nil {
 			return
 		}
 	}
@@ -55,7 +55,7 @@ func (l *Layer) makeFolders(s *spot) (*made, *posix.Dir, error) {
 	m := &made{calls: l.calls, first: s.dir}
 	dir := s.dir
 	for _, name := range s.missing {
-		err := unix.Mkdirat(dir.FD, name, 0o777)
+		err := posix.Mkdir(dir.FD, name, 0o777)
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return m, nil, posix.Wrap("make the folder", dir.Join(name), err)
 		}
@@ -91,7 +91,7 @@ func (l *Layer) MakeDir(p string, recursive bool) error {
 			return err
 		}
 		defer dir.Close()
-		return posix.Wrap(op, p, unix.Mkdirat(dir.FD, name, 0o777))
+		return posix.Wrap(op, p, posix.Mkdir(dir.FD, name, 0o777))
 	}
 	o, err := l.object(op, clean)
 	if err == nil {
@@ -125,7 +125,7 @@ func (l *Layer) MakeDir(p string, recursive bool) error {
 // its real path.
 func (l *Layer) TempDir(prefix string) (string, error) {
 	return l.temporary("make a temporary folder", prefix, "", func(dir int, name string) error {
-		return unix.Mkdirat(dir, name, 0o700)
+		return posix.Mkdir(dir, name, 0o700)
 	})
 }
 
@@ -137,7 +137,7 @@ func (l *Layer) TempFile(prefix, suffix string) (string, error) {
 		if err != nil {
 			return err
 		}
-		return unix.Close(fd)
+		return posix.Close(fd)
 	})
 }
 

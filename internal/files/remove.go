@@ -42,7 +42,7 @@ func (l *Layer) Remove(ctx context.Context, p string, recursive bool) error {
 	case st.Kind() == wire.FileDir:
 		err = l.removeTree(ctx, dir.FD, name, p)
 	default:
-		err = unix.Unlinkat(dir.FD, name, 0)
+		err = posix.Unlink(dir.FD, name)
 	}
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
 		return cause
@@ -211,11 +211,11 @@ func (r *removal) empty() error {
 
 // unlinkAny removes a file, a link or an empty folder.
 func unlinkAny(parent int, name string) error {
-	err := unix.Unlinkat(parent, name, 0)
+	err := posix.Unlink(parent, name)
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	as := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
+	as := posix.Rmdir(parent, name)
 	if errors.Is(as, unix.ENOTDIR) {
 		return err // a file that may not be removed
 	}

@@ -187,11 +187,11 @@ func (p *Placer) copyAll(dst, src int) error {
 			return err
 		}
 		for b := buf[:n]; len(b) > 0; {
-			m, err := unix.Write(dst, b)
-			if err != nil && err != unix.EINTR {
+			m, err := posix.Write(dst, b)
+			if err != nil {
 				return err
 			}
-			b = b[max(m, 0):]
+			b = b[m:]
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (s *Stage) appendDirect(old *posix.Object, path string) error {
 		return err
 	}
 	defer unix.Munmap(content)
-	n, err := unix.Write(fd, content)
+	n, err := posix.Write(fd, content)
 	if n == len(content) {
 		// The bytes are in the file and others may have read them: a disk that fails
 		// to take them now is not a failed append.
@@ -255,5 +255,5 @@ func (s *Stage) cutBack(fd int, n int64) error {
 	if st.Size != end {
 		return errors.New("another process has written behind them")
 	}
-	return unix.Ftruncate(fd, end-n)
+	return posix.Truncate(fd, end-n)
 }

@@ -81,13 +81,13 @@ func (s *Stage) createStep(dir *posix.Dir, name string) error {
 		return err
 	}
 	// A hard link replaces nothing either; the temporary name is then one too many.
-	if err := unix.Linkat(s.named.FD, s.name, dir.FD, name, 0); err != nil {
+	if err := posix.HardLink(s.named.FD, s.name, dir.FD, name); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return unix.EOPNOTSUPP // how a file system without hard links says so
 		}
 		return err
 	}
-	if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
+	if err := posix.Unlink(s.named.FD, s.name); err != nil && !os.IsNotExist(err) {
 		s.forget = nil // the step is done; what is too many stays in the journal for the next start
 	}
 	return nil

@@ -229,11 +229,11 @@ func (s *Stage) putBack(dir *posix.Dir, name string, out *posix.Object) error {
 
 // removeOut removes the object at the temporary name, which is done with.
 func (s *Stage) removeOut(out *posix.Object) error {
-	flags := 0
+	remove := posix.Unlink
 	if out.Kind() == wire.FileDir {
-		flags = unix.AT_REMOVEDIR
+		remove = posix.Rmdir
 	}
-	if err := unix.Unlinkat(s.named.FD, s.name, flags); err != nil && !os.IsNotExist(err) {
+	if err := remove(s.named.FD, s.name); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	s.dropName()

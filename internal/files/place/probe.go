@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sema-agent/device-executor/internal/files/posix"
 	"github.com/sema-agent/device-executor/wire"
 )
@@ -28,7 +26,7 @@ func (p *Placer) Probe(ctx context.Context, dir *posix.Dir) (Faces, error) {
 	if err != nil {
 		return Faces{}, err
 	}
-	defer unix.Unlinkat(dir.FD, name, 0)
+	defer posix.Unlink(dir.FD, name)
 
 	first, err := p.tryStage(dir, name, func(s *Stage) (Receipt, error) { return s.Create(ctx, dir, name) })
 	if posix.CodeOf(err) == wire.CodeNotSupported {

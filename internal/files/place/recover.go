@@ -108,7 +108,7 @@ func (r *recovery) settle(left *posix.Object) (string, error) {
 	return r.keepBeside()
 }
 
-func (r *recovery) remove() error { return unix.Unlinkat(r.dir.FD, r.e.Temp, 0) }
+func (r *recovery) remove() error { return posix.Unlink(r.dir.FD, r.e.Temp) }
 
 func (r *recovery) removeOurs() error {
 	out, err := r.p.look(r.dir, r.e.Temp)

@@ -80,7 +80,7 @@ func (s *Stage) rename(dir *posix.Dir, name string) (Receipt, error) {
 		return Receipt{}, err
 	}
 	if fault.On("files: the old file goes before the new one comes") {
-		_ = unix.Unlinkat(dir.FD, name, 0)
+		_ = posix.Unlink(dir.FD, name)
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := s.p.calls.Rename(s.named.FD, s.name, dir.FD, name); err != nil {

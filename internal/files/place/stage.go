@@ -163,10 +163,7 @@ func (s *Stage) dropName() {
 func (s *Stage) Write(b []byte) (int, error) {
 	n := 0
 	for n < len(b) {
-		m, err := unix.Write(s.writer, b[n:])
-		if err == unix.EINTR {
-			continue
-		}
+		m, err := posix.Write(s.writer, b[n:])
 		if err != nil {
 			return n, posix.Wrap("write", s.target, err)
 		}
@@ -184,7 +181,7 @@ func (s *Stage) Seal() error {
 	if err := posix.Sync(s.writer); err != nil {
 		return posix.Wrap("flush", s.target, err)
 	}
-	err := unix.Close(s.writer)
+	err := posix.Close(s.writer)
 	s.writer = -1
 	s.awaitForks()
 	return posix.Wrap("write", s.target, err)
@@ -227,7 +224,7 @@ func (s *Stage) Discard() {
 		s.reader = -1
 	}
 	if s.name != "" && !fault.On("files: a temporary file stays") {
-		if err := unix.Unlinkat(s.named.FD, s.name, 0); err != nil && !os.IsNotExist(err) {
+		if err := posix.Unlink(s.named.FD, s.name); err != nil && !os.IsNotExist(err) {
 			s.forget = nil // it stays in the journal for the next start
 		}
 		s.dropName()

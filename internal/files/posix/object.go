@@ -251,7 +251,7 @@ func (o *Object) Is(c Calls, id string) bool {
 func Readlink(dir int, name string) (string, error) {
 	buf := make([]byte, 256)
 	for {
-		n, err := unix.Readlinkat(dir, name, buf)
+		n, err := retry(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
 		if err != nil {
 			return "", err
 		}
@@ -300,13 +300,3 @@ func bare(err error) error {
 }
 
 func nanos(sec, nsec int64) int64 { return sec*1e9 + nsec }
-
-// retry repeats a call that a signal interrupted.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}

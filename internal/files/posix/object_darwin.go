@@ -17,7 +17,7 @@ func StatAt(dir int, name string) (Stat, error) {
 
 func statAt(dir int, name string, flags int) (Stat, error) {
 	var x unix.Stat_t
-	if err := unix.Fstatat(dir, name, &x, flags); err != nil {
+	if err := again(func() error { return unix.Fstatat(dir, name, &x, flags) }); err != nil {
 		return Stat{}, err
 	}
 	return fromStat(&x), nil
@@ -26,7 +26,7 @@ func statAt(dir int, name string, flags int) (Stat, error) {
 // StatFd looks at an open object.
 func StatFd(fd int) (Stat, error) {
 	var x unix.Stat_t
-	if err := unix.Fstat(fd, &x); err != nil {
+	if err := again(func() error { return unix.Fstat(fd, &x) }); err != nil {
 		return Stat{}, err
 	}
 	return fromStat(&x), nil
@@ -100,14 +100,18 @@ func generation(Calls, int) (uint32, bool) { return 0, false }
 // Writable reports whether this process might open the object at a name in a folder
 // for writing; the error is the system's word against it.
 func (o *Object) Writable(dir *Dir, name string) error {
-	return unix.Faccessat(dir.FD, name, unix.W_OK, unix.AT_EACCESS)
+	return again(func() error { return unix.Faccessat(dir.FD, name, unix.W_OK, unix.AT_EACCESS) })
 }
 
 // Chmod sets the permission bits of the object behind a handle.
-func Chmod(fd int, mode uint32) error { return unix.Fchmod(fd, mode&07777) }
+func Chmod(fd int, mode uint32) error {
+	return again(func() error { return unix.Fchmod(fd, mode&07777) })
+}
 
 // Chown sets the owner of the object behind a handle; -1 leaves one as it is.
-func Chown(fd, uid, gid int) error { return unix.Fchown(fd, uid, gid) }
+func Chown(fd, uid, gid int) error {
+	return again(func() error { return unix.Fchown(fd, uid, gid) })
+}
 
 // CopyAttributes makes the extended attributes of dst, its access control list and
 // what its owner may flag those of src, as far as this process may.

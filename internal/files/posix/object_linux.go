@@ -25,7 +25,7 @@ func StatFd(fd int) (Stat, error) { return statx(fd, "", unix.AT_EMPTY_PATH) }
 
 func statx(dir int, name string, flags int) (Stat, error) {
 	var x unix.Statx_t
-	err := unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &x)
+	err := again(func() error { return unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &x) })
 	if errors.Is(err, unix.ENOSYS) || (errors.Is(err, unix.EPERM) && name == "") {
 		return stat(dir, name, flags)
 	}
@@ -47,12 +47,12 @@ func statx(dir int, name string, flags int) (Stat, error) {
 // stat is for kernels and sandboxes without statx.
 func stat(dir int, name string, flags int) (Stat, error) {
 	var x unix.Stat_t
-	var err error
-	if name == "" {
-		err = unix.Fstat(dir, &x)
-	} else {
-		err = unix.Fstatat(dir, name, &x, flags&unix.AT_SYMLINK_NOFOLLOW)
-	}
+	err := again(func() error {
+		if name == "" {
+			return unix.Fstat(dir, &x)
+		}
+		return unix.Fstatat(dir, name, &x, flags&unix.AT_SYMLINK_NOFOLLOW)
+	})
 	if err != nil {
 		return Stat{}, err
 	}
@@ -68,7 +68,7 @@ func stat(dir int, name string, flags int) (Stat, error) {
 func RealPath(fd int) (string, error) {
 	buf := make([]byte, 512)
 	for {
-		n, err := unix.Readlink(procPath(fd), buf)
+		n, err := retry(func() (int, error) { return unix.Readlink(procPath(fd), buf) })
 		if err != nil {
 			return "", err
 		}
@@ -109,7 +109,7 @@ func hold(c Calls, dir int, name string, follow bool) (*Object, error) {
 // whatever their text says.
 func LinksToObjects(dir int) bool {
 	var fs unix.Statfs_t
-	_, err := retry(func() (int, error) { return 0, unix.Fstatfs(dir, &fs) })
+	err := again(func() error { return unix.Fstatfs(dir, &fs) })
 	return err == nil && fs.Type == unix.PROC_SUPER_MAGIC
 }
 
@@ -117,7 +117,7 @@ func LinksToObjects(dir int) bool {
 // it, born later, when it is first changed.
 func InOverlay(fd int) bool {
 	var fs unix.Statfs_t
-	_, err := retry(func() (int, error) { return 0, unix.Fstatfs(fd, &fs) })
+	err := again(func() error { return unix.Fstatfs(fd, &fs) })
 	return err == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
@@ -141,14 +141,18 @@ func generation(c Calls, fd int) (uint32, bool) {
 // Writable reports whether this process might open the object at a name in a folder
 // for writing; the error is the system's word against it.
 func (o *Object) Writable(*Dir, string) error {
-	return unix.Faccessat(CWD, procPath(o.FD), unix.W_OK, unix.AT_EACCESS)
+	return again(func() error { return unix.Faccessat(CWD, procPath(o.FD), unix.W_OK, unix.AT_EACCESS) })
 }
 
 // Chmod sets the permission bits of the object behind a handle.
-func Chmod(fd int, mode uint32) error { return unix.Fchmodat(CWD, procPath(fd), mode&07777, 0) }
+func Chmod(fd int, mode uint32) error {
+	return again(func() error { return unix.Fchmodat(CWD, procPath(fd), mode&07777, 0) })
+}
 
 // Chown sets the owner of the object behind a handle; -1 leaves one as it is.
-func Chown(fd, uid, gid int) error { return unix.Fchownat(CWD, procPath(fd), uid, gid, 0) }
+func Chown(fd, uid, gid int) error {
+	return again(func() error { return unix.Fchownat(CWD, procPath(fd), uid, gid, 0) })
+}
 
 // notKept are attributes that vouch for the content: a plain write drops them too.
 var notKept = map[string]bool{"security.capability": true, "security.ima": true, "security.evm": true}
@@ -171,7 +175,7 @@ func CopyAttributes(dst int, src *Object) error {
 		acl = acl || name == accessACL
 		value, err := attribute(src.FD, name)
 		if err == nil {
-			err = unix.Setxattr(procPath(dst), name, value, 0)
+			err = again(func() error { return unix.Setxattr(procPath(dst), name, value, 0) })
 		}
 		if err := ignoreRefusal(err); err != nil {
 			return err
@@ -181,7 +185,7 @@ func CopyAttributes(dst int, src *Object) error {
 		return nil
 	}
 	// A list inherited from the folder is not the old object's.
-	err = unix.Removexattr(procPath(dst), accessACL)
+	err = again(func() error { return unix.Removexattr(procPath(dst), accessACL) })
 	if errors.Is(err, unix.ENODATA) {
 		return nil
 	}
@@ -200,12 +204,12 @@ func ignoreRefusal(err error) error {
 
 func listAttributes(fd int) ([]string, error) {
 	for {
-		n, err := unix.Listxattr(procPath(fd), nil)
+		n, err := retry(func() (int, error) { return unix.Listxattr(procPath(fd), nil) })
 		if err != nil || n == 0 {
 			return nil, err
 		}
 		buf := make([]byte, n)
-		n, err = unix.Listxattr(procPath(fd), buf)
+		n, err = retry(func() (int, error) { return unix.Listxattr(procPath(fd), buf) })
 		if errors.Is(err, unix.ERANGE) {
 			continue
 		}
@@ -218,12 +222,12 @@ func listAttributes(fd int) ([]string, error) {
 
 func attribute(fd int, name string) ([]byte, error) {
 	for {
-		n, err := unix.Getxattr(procPath(fd), name, nil)
+		n, err := retry(func() (int, error) { return unix.Getxattr(procPath(fd), name, nil) })
 		if err != nil || n == 0 {
 			return nil, err
 		}
 		buf := make([]byte, n)
-		n, err = unix.Getxattr(procPath(fd), name, buf)
+		n, err = retry(func() (int, error) { return unix.Getxattr(procPath(fd), name, buf) })
 		if errors.Is(err, unix.ERANGE) {
 			continue
 		}

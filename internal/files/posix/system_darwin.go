@@ -38,17 +38,17 @@ func (System) Link(int, int, string) error { return unix.ENOTSUP }
 
 // Rename implements Calls.
 func (System) Rename(fromDir int, from string, toDir int, to string) error {
-	return unix.Renameat(fromDir, from, toDir, to)
+	return again(func() error { return unix.Renameat(fromDir, from, toDir, to) })
 }
 
 // RenameNew implements Calls.
 func (System) RenameNew(fromDir int, from string, toDir int, to string) error {
-	return unix.RenameatxNp(fromDir, from, toDir, to, unix.RENAME_EXCL)
+	return again(func() error { return unix.RenameatxNp(fromDir, from, toDir, to, unix.RENAME_EXCL) })
 }
 
 // Exchange implements Calls.
 func (System) Exchange(dir1 int, name1 string, dir2 int, name2 string) error {
-	return unix.RenameatxNp(dir1, name1, dir2, name2, unix.RENAME_SWAP)
+	return again(func() error { return unix.RenameatxNp(dir1, name1, dir2, name2, unix.RENAME_SWAP) })
 }
 
 // Clone implements Calls: cloning here makes a new file, not content for an open
@@ -80,6 +80,5 @@ func Sync(fd int) error {
 	if !Missing(err) {
 		return err
 	}
-	_, err = retry(func() (int, error) { return 0, unix.Fsync(fd) })
-	return err
+	return again(func() error { return unix.Fsync(fd) })
 }

@@ -74,22 +74,22 @@ func (System) OpenNameless(dir int, mode uint32) (int, error) {
 // Link implements Calls. The way through /proc needs no privilege on any kernel,
 // unlike AT_EMPTY_PATH.
 func (System) Link(fd int, dir int, name string) error {
-	return unix.Linkat(CWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+	return again(func() error { return unix.Linkat(CWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW) })
 }
 
 // Rename implements Calls.
 func (System) Rename(fromDir int, from string, toDir int, to string) error {
-	return unix.Renameat(fromDir, from, toDir, to)
+	return again(func() error { return unix.Renameat(fromDir, from, toDir, to) })
 }
 
 // RenameNew implements Calls.
 func (System) RenameNew(fromDir int, from string, toDir int, to string) error {
-	return unix.Renameat2(fromDir, from, toDir, to, unix.RENAME_NOREPLACE)
+	return again(func() error { return unix.Renameat2(fromDir, from, toDir, to, unix.RENAME_NOREPLACE) })
 }
 
 // Exchange implements Calls.
 func (System) Exchange(dir1 int, name1 string, dir2 int, name2 string) error {
-	return unix.Renameat2(dir1, name1, dir2, name2, unix.RENAME_EXCHANGE)
+	return again(func() error { return unix.Renameat2(dir1, name1, dir2, name2, unix.RENAME_EXCHANGE) })
 }
 
 // Clone implements Calls.
@@ -118,7 +118,7 @@ func (System) WrittenElsewhere(fd int) (bool, error) {
 // systems keep what they could reserve until then, behind the end of the file.
 func (System) Reserve(fd int, offset, n int64) error {
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err == nil && fs.Blocks > 0 {
+	if err := again(func() error { return unix.Fstatfs(fd, &fs) }); err == nil && fs.Blocks > 0 {
 		block := int64(fs.Frsize)
 		if block <= 0 {
 			block = int64(fs.Bsize)
@@ -127,8 +127,7 @@ func (System) Reserve(fd int, offset, n int64) error {
 			return unix.ENOSPC
 		}
 	}
-	_, err := retry(func() (int, error) { return 0, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, offset, n) })
-	return err
+	return again(func() error { return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, offset, n) })
 }
 
 // Read implements Calls.
@@ -138,6 +137,5 @@ func (System) Read(fd int, p []byte) (int, error) {
 
 // Sync flushes a file or a folder to the disk.
 func Sync(fd int) error {
-	_, err := retry(func() (int, error) { return 0, unix.Fsync(fd) })
-	return err
+	return again(func() error { return unix.Fsync(fd) })
 }
