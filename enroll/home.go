@@ -53,9 +53,9 @@ func (h *Home) DeviceDir(deviceID string) string { return filepath.Join(h.dir, "
 func (h *Home) devices() string { return filepath.Join(h.dir, "devices") }
 
 // Records returns the devices enrolled here, by id, and beside them those
-// whose record cannot be read. It first finishes enrollments that had their
-// device id when they were interrupted. The error means that the folder itself
-// cannot be read; a folder that is not there holds no records.
+// whose record cannot be read. It finishes enrollments that had their device id
+// when they were interrupted, and removals that were. The error means that the
+// folder itself cannot be read; a folder that is not there holds no records.
 func (h *Home) Records() (sound []*Record, broken []*BrokenRecordError, err error) {
 	h.settle()
 	entries, err := os.ReadDir(h.devices())
@@ -66,6 +66,9 @@ func (h *Home) Records() (sound []*Record, broken []*BrokenRecordError, err erro
 		return nil, nil, fmt.Errorf("read the records: %w", err)
 	}
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), removedHead) {
+			_ = os.RemoveAll(filepath.Join(h.devices(), e.Name())) // not now: next time
+		}
 		if strings.HasPrefix(e.Name(), ".") || !isDir(filepath.Join(h.devices(), e.Name())) {
 			continue
 		}
@@ -102,6 +105,9 @@ func (h *Home) read(deviceID string) (*Record, error) {
 		return nil, &BrokenRecordError{DeviceID: deviceID, Path: path, Err: withoutPath(err)}
 	}
 	r, err := decodeRecord(data, dir)
+	if err == nil && r.DeviceID == "" {
+		err = errors.New(`member "deviceId" is missing`)
+	}
 	if err == nil && r.DeviceID != deviceID {
 		err = fmt.Errorf("it is the record of %q, not of its folder's device", r.DeviceID)
 	}
@@ -196,10 +202,27 @@ func (h *Home) Unenroll(ctx context.Context, r *Record, stores Stores) error {
 	return h.Forget(r)
 }
 
+// removedHead begins the name, beside the devices, of a device's folder that is
+// being removed.
+const removedHead = ".removed-"
+
 // Forget removes a device's folder, and with it a key that is kept in a file. One
-// in a keychain stays there: this is for a keychain that is gone for good.
+// in a keychain stays there: this is for a keychain that is gone for good. Other
+// commands see the device until it is gone, and never a part of it.
 func (h *Home) Forget(r *Record) error {
-	if err := os.RemoveAll(r.dir); err != nil {
+	aside := filepath.Join(h.devices(), removedHead+r.DeviceID)
+	err := os.RemoveAll(aside) // what an interrupted removal left
+	if err == nil {
+		err = os.Rename(r.dir, aside)
+	}
+	if err == nil {
+		err = os.RemoveAll(aside)
+	}
+	var refused *os.LinkError
+	if errors.As(err, &refused) {
+		err = &fs.PathError{Op: refused.Op, Path: r.dir, Err: refused.Err}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // else another command did it
 		return fmt.Errorf("remove the record: %w", err)
 	}
 	return syncDir(h.devices())
