@@ -26,7 +26,7 @@ const (
 type Config struct {
 	Now  func() time.Time // time.Now
 	Rand io.Reader        // crypto/rand; read under the server's mutex
-	Log  *slog.Logger     // discarded
+	Log  *slog.Logger     // discarded; written to under the server's mutex
 
 	// Identify tells whose request it is, from its credential. False is
 	// answered 403 auth.forbidden. Default: each bearer token is an identity.
@@ -42,7 +42,7 @@ type Config struct {
 	MinProtocolVersion int64 // 1
 
 	HandshakeDeadline time.Duration // 5 s from the socket's opening (§1.2)
-	MaxPreAuth        int           // 64 sockets that have not said hello; more ⇒ 503
+	MaxPreAuth        int           // 64 sockets in the handshake; more ⇒ 503 (§1.2)
 	Heartbeat         time.Duration // 15 s; three without a frame end the connection (R14)
 	MaxInflight       int           // 4 committed instructions per device
 	FirstGeneration   uint64        // 1; counted per device, beyond 2^53 too

@@ -13,8 +13,8 @@ import (
 
 // DeviceRecord is what registration stored.
 type DeviceRecord struct {
-	Identity      string // who enrolled it
-	PublicKey     ed25519.PublicKey
+	Identity      string            // who enrolled it
+	PublicKey     ed25519.PublicKey // 32 bytes
 	OS, Arch      string
 	Name          string
 	WorkspaceRoot string

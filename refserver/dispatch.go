@@ -19,8 +19,8 @@ var ErrUnknownDevice = errors.New("reference server: no such device")
 // Dispatch is one instruction to be given to a device.
 type Dispatch struct {
 	Kind wire.Kind
-	// Args is sent as its kind's members. For the kinds that take a payload
-	// ContentLen and SHA256 are filled in from Content where they are zero.
+	// Args is sent as its kind's members. WriteArgs without a SHA256 get it and
+	// ContentLen from Content; with one, both are sent as they are.
 	Args     wire.Args
 	RawArgs  json.RawMessage // if set, in place of Args: for malformed ones
 	Cwd      string          // "": absent

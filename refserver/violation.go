@@ -52,7 +52,7 @@ const (
 	AckRepeated       Reason = "generation_ack_repeated"
 	BeforeAck         Reason = "before_generation_ack" // §1.5: fence first
 	HeartbeatSeq      Reason = "heartbeat_seq"
-	HeartbeatInflight Reason = "heartbeat_inflight" // names an id it was never given
+	HeartbeatInflight Reason = "heartbeat_inflight" // names ids it was never given
 	Unlisted          Reason = "unlisted_instruction"
 	ChunkAfterResult  Reason = "chunk_after_result"
 	ChunkChanged      Reason = "chunk_bytes_changed" // R7: same streamSeq, same bytes

@@ -33,9 +33,9 @@ type HelloReject struct {
 // Instruction is one unit of work (§3). Args stays raw until the work is owned:
 // DecodeArgs turns it into the kind's own type.
 //
-// Problem is set when the frame named an id and the right generation but some
-// other member was missing or of the wrong type: such an instruction crossed
-// the server's one-way commit, so it is owed the answer `invalid`.
+// Problem is set when the frame named an id and a generation but some other
+// member was missing or of the wrong type: such an instruction crossed the
+// server's one-way commit, so it is owed the answer `invalid`.
 type Instruction struct {
 	Gen           Gen
 	InstructionID string
@@ -52,8 +52,8 @@ type Instruction struct {
 // Payload is one step of the content of a write (§3.4). Offset and Data belong
 // to PartChunk, TotalLen and SHA256 to the other two.
 //
-// Problem is set when the frame named an id and the right generation but a
-// member its part needs was missing or malformed.
+// Problem is set when the frame named an id and a generation but a member its
+// part needs was missing or malformed.
 type Payload struct {
 	Gen           Gen
 	InstructionID string
