@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,7 +75,12 @@ func newRoot(a *app) *cobra.Command {
 		SilenceErrors: true,
 		Args:          noArgs,
 		RunE:          showHelp,
+		Version:       a.versionLine(),
+
+		PersistentPreRunE: noEmptyFlags,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version, as 'sema version' does") // cobra's own has -v, too
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%s\nRun '%s --help' for its flags.", flagTrouble(err), c.CommandPath())
 	})
@@ -156,10 +162,31 @@ func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if !c.HasAvailableSubCommands() {
+		return usagef("'%s' takes flags alone, not %q.\nRun '%s --help' for its flags.", c.CommandPath(), args[0], c.CommandPath())
+	}
 	msg := fmt.Sprintf("'%s' has no command %q.", c.CommandPath(), args[0])
-	c.SuggestionsMinimumDistance = 2 // of 0, the default, only beginnings count
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+	// A word of which more than a third is wrong is another word.
+	c.SuggestionsMinimumDistance = max(1, len(args[0])/3)
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 && args[0] != "" {
 		msg += fmt.Sprintf(" Did you mean %q?", near[0])
 	}
 	return usagef("%s\nRun '%s --help' to see what there is.", msg, c.CommandPath())
+}
+
+// noEmptyFlags refuses a flag with an empty value, as a variable of a script that
+// is not set makes it. It would be taken for a flag that was not given: another
+// folder, or another device, than the one that is meant.
+func noEmptyFlags(c *cobra.Command, _ []string) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if err == nil && (len(values) == 0 || slices.Contains(values, "")) {
+			what, _ := pflag.UnquoteUsage(f)
+			err = usagef("--%s is empty: give it its %s, or leave it out.\nRun '%s --help' for its flags.", f.Name, what, c.CommandPath())
+		}
+	})
+	return err
 }

@@ -66,12 +66,12 @@ bring the executor to the server, or if the suite was interrupted.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.executor, "executor", "", "command line that starts the executor (default: this one)")
-	flags.StringVar(&f.enroll, "enroll", "", "command line that enrolls it (default: this one)")
-	flags.StringSliceVar(&f.only, "only", nil, "only these rows, by id; a trailing * stands for any end")
-	flags.IntVar(&f.parallel, "parallel", 8, "how many rows run side by side")
-	flags.StringVar(&f.keep, "keep", "", "folder in which the folders of failed rows are kept")
-	flags.StringVar(&f.junit, "junit", "", "write the results to this file as JUnit XML too")
+	flags.StringVar(&f.executor, "executor", "", "the command line `CMD` that starts the executor (default: this one)")
+	flags.StringVar(&f.enroll, "enroll", "", "the command line `CMD` that enrolls it (default: this one)")
+	flags.StringSliceVar(&f.only, "only", nil, "only these `ROWS`, by id; a trailing * stands for any end")
+	flags.IntVar(&f.parallel, "parallel", 8, "the number `N` of rows that run side by side")
+	flags.StringVar(&f.keep, "keep", "", "the folder `DIR` in which the folders of failed rows are kept")
+	flags.StringVar(&f.junit, "junit", "", "write the results to this `FILE` as JUnit XML too")
 	flags.BoolVar(&f.list, "list", false, "list the rows and run none")
 	flags.BoolVar(&f.json, "json", false, "print as JSON")
 	return c

@@ -14,13 +14,14 @@ import (
 // newMan writes the manual pages for packagers; people have --help.
 func newMan() *cobra.Command {
 	return &cobra.Command{
-		Use:     "man DIR",
-		Short:   "Write the manual pages into a folder",
-		Long:    `Write a manual page for each command and each help topic into a folder.`,
+		Use:   "man DIR",
+		Short: "Write the manual pages into a folder",
+		Long: `Write a manual page for each command and each help topic into a folder, which is
+made if it is not there.`,
 		Example: "  sema man ./man1",
 		Hidden:  true,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) != 1 || args[0] == "" {
 				return usagef("say into which folder: sema man DIR")
 			}
 			return nil
@@ -28,6 +29,9 @@ func newMan() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
 			root.InitDefaultHelpCmd()
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("make the folder of the manual pages: %w", err)
+			}
 			for name, text := range manPages(root) {
 				if err := os.WriteFile(filepath.Join(args[0], name), []byte(text), 0o644); err != nil {
 					return fmt.Errorf("write a manual page: %w", err)

@@ -13,7 +13,10 @@ import (
 
 func TestEveryCommandAndTopicHasItsManualPage(t *testing.T) {
 	m := newMachine(t)
-	dir := t.TempDir()
+	if s := m.run("man", ""); s.code != exitUsage { // which is no folder, nor the current one
+		t.Errorf("%+v", s)
+	}
+	dir := filepath.Join(t.TempDir(), "not", "yet")
 	if s := m.run("man", dir); s.code != 0 || s.stdout+s.stderr != "" {
 		t.Fatalf("%+v", s)
 	}

@@ -50,6 +50,17 @@ func buildVersion() versionInfo {
 	return v
 }
 
+// versionLine tells the version in one line; a terminal gets it folded, since what
+// a build between two versions is called is long.
+func (a *app) versionLine() string {
+	v := buildVersion()
+	line := fmt.Sprintf("sema %s, device protocol %d, %s, %s", v.Version, v.Protocol, v.Platform, v.Go)
+	if isTerminal(a.stdout) {
+		return foldAll(line, "  ", columns-2)
+	}
+	return line
+}
+
 func newVersion(a *app) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
@@ -58,11 +69,10 @@ func newVersion(a *app) *cobra.Command {
 		Example: "  sema version --json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := buildVersion()
 			if asJSON {
-				return json.NewEncoder(a.stdout).Encode(v)
+				return json.NewEncoder(a.stdout).Encode(buildVersion())
 			}
-			_, err := fmt.Fprintf(a.stdout, "sema %s, device protocol %d, %s, %s\n", v.Version, v.Protocol, v.Platform, v.Go)
+			_, err := fmt.Fprintln(a.stdout, a.versionLine())
 			return err
 		},
 	}

@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sema-agent/device-executor/enroll"
 )
 
 // Every failure a person may meet on the way says what is wrong in lines that
@@ -83,7 +86,7 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 		"a home nobody can make":                    {with("SEMA_HOME", "/proc/self/x"), "device enroll --server SERVER", exitUnexpected, "Name another place"},
 		"a file to put that is missing":             {nil, "device try --put /no/such/file:/tmp/x", exitUnexpected, "Name one that is there"},
 		"a workspace to try that is missing":        {nil, "device try --workspace /no/such/folder -- true", exitUsage, "name a folder that is"},
-		"a folder for manual pages that is missing": {nil, "man /no/such/folder", exitUnexpected, "make it first"},
+		"a folder for manual pages below a file":    {nil, "man /dev/null/x", exitUnexpected, "A part of that path is a file"},
 		"a shell that is missing":                   {func(_ *testing.T, m *machine) { m.enroll("") }, "device serve --shell /no/such/sh --env inherit", exitUsage, "Name one that is there"},
 		"a drain below zero":                        {nil, "device serve --drain-timeout -1s", exitUsage, "negative"},
 		"lines below zero":                          {func(_ *testing.T, m *machine) { m.enroll("") }, "device service logs --lines=-1", exitUsage, "a number of lines"},
@@ -93,6 +96,7 @@ func TestEveryFailureHasItsRemedy(t *testing.T) {
 		"nowhere to move to":        {nil, "device key move", exitUsage, "sema device key move file"},
 		"nobody to confirm":         {func(_ *testing.T, m *machine) { m.enroll("") }, "device unenroll", exitUsage, "--yes"},
 		"no such command":           {nil, "device statsu", exitUsage, `Did you mean "status"?`},
+		"no flag at all":            {nil, "device enroll https://sema.example.com", exitUsage, "'sema device enroll' takes flags alone"},
 		"no such flag":              {nil, "device list --jsn", exitUsage, "sema device list --help"},
 		"a time nobody understands": {nil, "device activity --since yesterday", exitUsage, "90m or 2h"},
 		"a kind nobody knows":       {nil, "device activity --kind shell", exitUsage, "The kinds are exec"},
@@ -152,10 +156,60 @@ func TestWordsThatMeanNothingAreRefused(t *testing.T) {
 			t.Errorf("sema %s: %+v", line, s)
 		}
 	}
+	for _, line := range []string{"completion tcsh", "x"} {
+		if s := m.run(strings.Fields(line)...); strings.Contains(s.stderr, "Did you mean") {
+			t.Errorf("sema %s: %s", line, s.stderr)
+		}
+	}
+	if s := m.run(""); s.code != exitUsage || strings.Contains(s.stderr, "Did you mean") {
+		t.Errorf("an empty word: %+v", s)
+	}
 	for _, line := range []string{"help", "help device serve", "completion", "completion bash"} {
 		if s := m.run(strings.Fields(line)...); s.code != exitOK || s.stdout == "" || s.stderr != "" {
 			t.Errorf("sema %s: exit %d, %s", line, s.code, s.stderr)
 		}
+	}
+}
+
+func TestAnEmptyValueIsNotTakenForAFlagThatWasNotGiven(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	n := 0
+	everyCommand(newRoot(&app{getenv: func(string) string { return "" }}), func(c *cobra.Command) {
+		if c.HasSubCommands() || strings.HasPrefix(c.CommandPath(), "sema completion") {
+			return
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			switch f.Value.Type() {
+			case "bool", "int", "duration":
+				return
+			}
+			n++
+			words := append(strings.Fields(c.CommandPath())[1:], "--"+f.Name, "")
+			if c.Name() == "move" {
+				words = append(words, enroll.StoreFile)
+			}
+			s := m.run(words...)
+			if s.code != exitUsage || s.stdout != "" || !strings.Contains(s.stderr, "--"+f.Name+" is empty: give it its ") {
+				t.Errorf("%q: %+v", words, s)
+			}
+			fits(t, strings.Join(words, " "), s.stderr)
+		})
+	})
+	if n < 20 {
+		t.Errorf("only %d flags were tried", n)
+	}
+	if s := m.run("device", "unenroll", "--yes", "--device", ""); s.code != exitUsage {
+		t.Errorf("%+v", s)
+	}
+	m.record(id)
+}
+
+func TestTheVersionIsAskedForAsEverywhere(t *testing.T) {
+	m := newMachine(t)
+	want := m.run("version")
+	if got := m.run("--version"); got != want || got.code != 0 || !strings.HasPrefix(got.stdout, "sema ") {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
