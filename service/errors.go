@@ -21,6 +21,8 @@ type NoManagerError struct {
 	Why     string
 	Remedy  string
 	Err     error // what its program said, if it came to that
+	// Never: this machine runs without it, so nothing can be running under it here.
+	Never bool
 }
 
 // Error implements error.
@@ -44,6 +46,7 @@ func elsewhere(deviceID string) string {
 type NotInstalledError struct {
 	DeviceID string
 	File     string // where its file would be
+	Removing bool   // it was to be removed
 }
 
 // Error implements error.
@@ -53,6 +56,9 @@ func (e *NotInstalledError) Error() string {
 
 // Advice says what a person can do.
 func (e *NotInstalledError) Advice() string {
+	if e.Removing {
+		return "There is nothing to remove."
+	}
 	return remedy.Step("Install it", remedy.For(e.DeviceID, "service", "install"))
 }
 

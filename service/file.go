@@ -120,7 +120,7 @@ func removable(path, deviceID string, force bool) error {
 	case err != nil:
 		return err
 	case what == absent:
-		return &NotInstalledError{DeviceID: deviceID, File: path}
+		return &NotInstalledError{DeviceID: deviceID, File: path, Removing: true}
 	case what != intact && !force:
 		return &ForeignFileError{Path: path, Ours: what == edited, Doing: "uninstall"}
 	}

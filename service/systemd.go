@@ -31,7 +31,7 @@ func (m *Systemd) reach(deviceID string) (env []string, err error) {
 		return &NoManagerError{Manager: "systemd", Why: why, Remedy: remedy}
 	}
 	if _, err := os.Stat(m.c.Root + "/run/systemd/system"); err != nil {
-		return nil, unreachable("this machine is not run by systemd", elsewhere(deviceID))
+		return nil, &NoManagerError{Manager: "systemd", Why: "this machine is not run by systemd", Remedy: elsewhere(deviceID), Never: true}
 	}
 	lingerFirst := remedy.Step("Start one that does not need a login", "sudo loginctl enable-linger "+remedy.Quote(m.c.User)) + "\nThen repeat this command."
 	dir := m.c.Getenv("XDG_RUNTIME_DIR")
@@ -218,6 +218,10 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 		return nil, err
 	}
 	env, err := m.reach(deviceID)
+	var none *NoManagerError
+	if errors.As(err, &none) && none.Never {
+		return m.discard(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -244,6 +248,22 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 		done.Notes = append(done.Notes, "What you added to the service stays: "+custom)
 	}
 	return done, nil
+}
+
+// discard removes a unit where no systemd runs: nobody else would, and nothing is
+// there to be stopped.
+func (m *Systemd) discard(path string) (*Removed, error) {
+	enabled := filepath.Join(filepath.Dir(path), wantedBy+".wants", filepath.Base(path))
+	if exists(enabled) {
+		if err := remove(enabled, filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+	}
+	if err := remove(path, m.configFolder(path)); err != nil {
+		return nil, err
+	}
+	return &Removed{File: path, Notes: []string{
+		"This machine is not run by systemd, so there was nothing to stop. Should another machine share this home folder, stop the service there."}}, nil
 }
 
 // configFolder is the part of a unit's path that is there without units.

@@ -186,6 +186,39 @@ func TestAFailedStartCarriesTheExecutorsCode(t *testing.T) {
 	}
 }
 
+func TestAUnitThatIsLeftGoesAlsoWhereNoSystemdRuns(t *testing.T) {
+	m, r, c := aSystemd(t, nil)
+	done, err := m.Install(t.Context(), aSpec(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enabled := filepath.Join(filepath.Dir(done.File), "default.target.wants", filepath.Base(done.File))
+	if err := os.Mkdir(filepath.Dir(enabled), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(done.File, enabled); err != nil {
+		t.Fatal(err)
+	}
+	removeAll(t, c.Root+"/run/user") // a systemd that is out of reach may have it running
+	var none *NoManagerError
+	if _, err := m.Uninstall(t.Context(), "dev_01", false); !errors.As(err, &none) || !exists(done.File) {
+		t.Errorf("without a session: %v", err)
+	}
+	removeAll(t, c.Root+"/run/systemd")
+	r.ran = nil
+	removed, err := m.Uninstall(t.Context(), "dev_01", false)
+	if err != nil || removed.File != done.File || len(removed.Notes) != 1 || !strings.Contains(removed.Notes[0], "not run by systemd") {
+		t.Fatalf("%+v, %v", removed, err)
+	}
+	if left := treeOf(t, c.HomeDir+"/.config"); len(left) > 1 || len(r.ran) > 0 {
+		t.Errorf("left %q, ran %q", left, r.ran)
+	}
+	var absent *NotInstalledError
+	if _, err := m.Uninstall(t.Context(), "dev_01", false); !errors.As(err, &absent) || strings.Contains(absent.Advice(), "install") {
+		t.Errorf("again: %v", err)
+	}
+}
+
 func TestUninstallStopsBeforeItRemoves(t *testing.T) {
 	m, r, c := aSystemd(t, map[string]answer{"loginctl show-user": {text: "yes\n"}})
 	done, err := m.Install(t.Context(), aSpec(), false)

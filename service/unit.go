@@ -42,8 +42,11 @@ LimitNOFILE={{.OpenFiles}}:524288
 SyslogIdentifier=sema-device
 
 [Install]
-WantedBy=default.target
+WantedBy={{.WantedBy}}
 `))
+
+// wantedBy is what brings an enabled unit up: the user's manager itself.
+const wantedBy = "default.target"
 
 // unit renders the unit of a checked spec.
 func unit(s Spec) ([]byte, error) {
@@ -76,6 +79,7 @@ func unit(s Spec) ([]byte, error) {
 		"FinalCodes":  strings.Join(final, " "),
 		"StopSec":     int(s.stopTimeout().Seconds()),
 		"OpenFiles":   openFiles,
+		"WantedBy":    wantedBy,
 	})
 	if err != nil {
 		return nil, err
