@@ -131,6 +131,10 @@ func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enrol
 		}
 		past = append(past, e)
 	}
+	nothing := "Nothing is on record for %s yet."
+	if len(past) > 0 {
+		nothing = "The record of %s holds nothing of the kind."
+	}
 	past = slices.DeleteFunc(activity.Unended(past), func(e activity.Entry) bool { return !filter.Takes(e) })
 	if f.limit > 0 && len(past) > f.limit {
 		if !f.json {
@@ -155,7 +159,7 @@ func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enrol
 	a.noteOvertaken(reader, 0)
 	if !f.follow {
 		if len(past) == 0 && !f.json {
-			fmt.Fprintf(a.stderr, "The record of %s holds nothing of the kind.\n", record.DeviceID)
+			fmt.Fprintf(a.stderr, nothing+"\n", record.DeviceID)
 		}
 		return nil
 	}

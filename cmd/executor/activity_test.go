@@ -112,7 +112,7 @@ func TestActivityShowsWhatWasDone(t *testing.T) {
 func TestAnEmptyRecordIsNoError(t *testing.T) {
 	m := newMachine(t)
 	m.enroll("")
-	if s := m.run("device", "activity"); s.code != 0 || s.stdout != "" || !strings.Contains(s.stderr, "nothing of the kind") {
+	if s := m.run("device", "activity"); s.code != 0 || s.stdout != "" || !strings.HasPrefix(s.stderr, "Nothing is on record for ") {
 		t.Errorf("%+v", s)
 	}
 }

@@ -57,7 +57,7 @@ func run(args []string, a *app) int {
 	if errors.As(err, &quiet) && quiet.err == nil {
 		return code
 	}
-	text := foldAll("sema: "+explain(err), "", columns)
+	text := foldAll("sema: "+a.shortened(explain(err)), "", columns)
 	fmt.Fprintln(a.stderr, text)
 	if a.stderr != caller && !forManager(args) { // the log has it; so must who waits for the command
 		fmt.Fprintln(caller, text)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -74,6 +75,20 @@ func (a *app) chosen(deviceID string) (*enroll.Home, *enroll.Record, error) {
 		return nil, nil, err
 	}
 	return home, record, nil
+}
+
+// shortened takes the device out of the commands in text where it is the one that
+// is meant anyway, which those who made the commands do not know.
+func (a *app) shortened(text string) string {
+	_, meant, err := a.chosen("")
+	if err != nil {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i], _ = strings.CutSuffix(line, " --device "+meant.DeviceID)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // named is how a command has to name a device: not at all where it is the one

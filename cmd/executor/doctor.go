@@ -24,11 +24,12 @@ func newDoctor(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "What is wrong on this machine, and how to mend it",
-		Long: `Examine this machine, its devices and the way to their servers: record, key,
-lock, service, workspace, shell, PATH, process control, and the connection layer
-by layer (DNS, proxy, network, TLS, HTTP, WebSocket, clock). Each finding says
-why it matters and what mends it. Nothing is changed, a running executor keeps
-its connection, and it is over within eight seconds, with or without a network.
+		Long: `Examine this machine, its devices and the way to their servers: record, folder,
+key, lock, service, workspace, shell, PATH, process control, and the connection
+layer by layer (DNS, proxy, network, TLS, HTTP, WebSocket, clock). Each finding
+says why it matters and what mends it. Nothing is changed, a running executor
+keeps its connection, and it is over within eight seconds, with or without a
+network.
 
 All devices are examined unless one is named. Exit code 1 if anything found
 would stop work.`,
@@ -114,13 +115,17 @@ func (a *app) printReport(r *doctor.Report) error {
 	p := paint{on: a.coloured(a.stdout)}
 	var b strings.Builder
 	b.WriteString(p.bold("This machine") + "\n")
-	for _, f := range r.Machine {
+	write := func(f doctor.Finding) {
+		f.Mend, f.Run = a.shortened(f.Mend), a.shortened(f.Run)
 		writeFinding(&b, p, f)
+	}
+	for _, f := range r.Machine {
+		write(f)
 	}
 	for _, d := range r.Devices {
 		b.WriteString("\n" + p.bold(d.DeviceID) + "\n")
 		for _, f := range d.Findings {
-			writeFinding(&b, p, f)
+			write(f)
 		}
 	}
 	b.WriteByte('\n')

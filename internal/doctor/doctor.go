@@ -155,6 +155,7 @@ func (d *Doctor) ofDevice(r *enroll.Record) []check {
 	}
 	checks := []check{
 		{"record", func(context.Context) []Finding { return record(r) }},
+		{"folder", func(context.Context) []Finding { return folder(r) }},
 		{"key", func(ctx context.Context) []Finding { return d.key(ctx, r) }},
 		{"lock", func(context.Context) []Finding { return d.lock(r) }},
 		{"server", func(ctx context.Context) []Finding { return d.server(ctx, r) }},

@@ -39,7 +39,7 @@ func TestAMachineInOrder(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	for _, c := range []string{"shell", "PATH", "processes", "temporary", "record", "key", "lock", "server", "clock", "websocket", "workspace", "writes"} {
+	for _, c := range []string{"shell", "PATH", "processes", "temporary", "record", "folder", "key", "lock", "server", "clock", "websocket", "workspace", "writes"} {
 		if !checks[c] {
 			t.Errorf("%s was not looked at", c)
 		}
