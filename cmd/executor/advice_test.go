@@ -73,7 +73,8 @@ func TestCommandsThatAreAdvisedCanBePastedWhereThereAreSeveralDevices(t *testing
 		{line: "service status --device " + first, k: &keeper{state: installed}, says: "service start"},
 		{line: "service start --device " + first, k: failing(&service.StartError{DeviceID: first, Service: "x.service"}), says: "service logs"},
 		{line: "service stop --device " + first, k: failing(&service.NotInstalledError{DeviceID: first}), says: "service install"},
-		{line: "service stop --device dev_gone", k: failing(&service.NotInstalledError{DeviceID: "dev_gone"}), says: "service install"},
+		{line: "service stop --device dev_gone", k: &keeper{err: &service.NotInstalledError{DeviceID: "dev_gone"}}, says: "list"},
+		{line: "service logs --device dev_gone", k: &keeper{err: &service.NoManagerError{Manager: "systemd"}}, says: "list"},
 		{line: "service install --device " + first, says: "service status"},
 		{line: "service install --device " + gone, says: "enroll"},
 		{line: "service start --device " + gone, says: "enroll"},
@@ -154,11 +155,59 @@ func complete(t *testing.T, line, command string) {
 // Where there is one device, nobody has to be told which.
 func TestCommandsForTheOnlyDeviceDoWithoutItsName(t *testing.T) {
 	m := newMachine(t)
-	m.enroll("")
-	for _, line := range []string{"status", "service status"} {
+	id := m.enroll("")
+	for line, advises := range map[string]string{
+		"status": "  sema device service install\n", "service status": "  sema device service install\n",
+		"doctor": "    $ sema device service install\n",
+	} {
 		s := m.run(append([]string{"device"}, strings.Fields(line)...)...)
-		if s.code != 0 || strings.Contains(s.stdout, "--device") || !strings.Contains(s.stdout, "  sema device service install\n") {
+		if s.code != 0 || strings.Contains(s.stdout, "--device") || !strings.Contains(s.stdout, advises) {
 			t.Errorf("%s: %+v", line, s)
 		}
+	}
+	never := &service.NoManagerError{Manager: "systemd", Why: "it sleeps", Never: true,
+		Remedy: remedy.Step("Run this", remedy.For(id, "serve"))}
+	for _, k := range []*keeper{
+		{err: never}, {err: &service.StartError{DeviceID: id, Service: "x"}}, {err: &service.NotInstalledError{DeviceID: id}},
+	} {
+		m.services.manager = func() (service.Manager, error) { return k, nil }
+		s := m.run("device", "service", "start")
+		if s.code != exitUnexpected || strings.Contains(s.stderr, "--device") || !strings.Contains(s.stderr, "\n  sema device s") {
+			t.Errorf("%v: %+v", k.err, s)
+		}
+	}
+	m.services.manager = func() (service.Manager, error) { return &keeper{silent: never}, nil }
+	for _, line := range []string{"doctor", "service status"} {
+		if s := m.run(append([]string{"device"}, strings.Fields(line)...)...); strings.Contains(s.stdout, "--device") || !strings.Contains(s.stdout, " sema device serve\n") {
+			t.Errorf("%s: %+v", line, s)
+		}
+	}
+}
+
+// Who wants a service gone is not told to install it.
+func TestThereIsNothingToUninstallOfADeviceWithoutAService(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	m.services.manager = func() (service.Manager, error) {
+		return &keeper{err: &service.NotInstalledError{DeviceID: id, Removing: true}}, nil
+	}
+	if s := m.run("device", "service", "uninstall"); s.code != exitUnexpected || strings.Contains(s.stderr, "sema device") || !strings.Contains(s.stderr, "There is nothing to remove.") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A key file is no keychain: what is advised for one that is gone for good would
+// take the only key.
+func TestAKeyFileThatCannotBeDeletedIsNotForgotten(t *testing.T) {
+	m := newMachine(t)
+	key := filepath.Join(m.record(m.enroll("")).Dir(), "key")
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(key, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "unenroll", "--yes"); s.code != exitKeyUnusable || strings.Contains(s.stderr, "keychain") {
+		t.Errorf("%+v", s)
 	}
 }

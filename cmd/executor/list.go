@@ -84,7 +84,7 @@ func listDevices(home *enroll.Home) ([]listedDevice, error) {
 func (a *app) printDevices(home *enroll.Home, devices []listedDevice) error {
 	if len(devices) == 0 {
 		none := &enroll.NoDeviceError{Home: home.Dir()}
-		_, err := fmt.Fprintf(a.stderr, "%s\n%s\n", foldAll(fmt.Sprintf("No device is enrolled in %s.", home.Dir()), "", columns), none.Advice())
+		_, err := fmt.Fprintf(a.stderr, "%s\n%s\n", foldAll(fmt.Sprintf("No device is enrolled in %s.", shown(home.Dir())), "", columns), none.Advice())
 		return err
 	}
 	var out strings.Builder

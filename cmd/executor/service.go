@@ -84,9 +84,31 @@ func (a *app) aboutService(c *cobra.Command, do func(ctx context.Context, m serv
 		if err != nil {
 			return err
 		}
-		return do(c.Context(), manager, id)
+		err = do(c.Context(), manager, id)
+		var absent *service.NotInstalledError
+		var none *service.NoManagerError
+		if errors.As(err, &absent) || errors.As(err, &none) {
+			if unknown := a.nothingLeft(c.Context(), manager, id); unknown != nil {
+				return unknown
+			}
+		}
+		return err
 	}
 	return c
+}
+
+// nothingLeft reports that a device has neither a record nor a service here: then
+// it is the name that is wrong.
+func (a *app) nothingLeft(ctx context.Context, m service.Manager, deviceID string) error {
+	_, _, err := a.chosen(deviceID)
+	var none *enroll.NoDeviceError
+	if !errors.As(err, &none) {
+		return nil
+	}
+	if state, _ := m.State(ctx, deviceID); state.Installed { // which the file alone tells
+		return nil
+	}
+	return none
 }
 
 // serviceLookLimit is how long the service manager may take to say what it has,

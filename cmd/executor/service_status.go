@@ -42,14 +42,18 @@ sema device status.`,
 			}
 			return json.NewEncoder(a.stdout).Encode(status)
 		}
-		_, err = a.stdout.Write(renderService(id, a.named(id), state, none))
+		why := ""
+		if none != nil {
+			why = a.shortened(explain(none))
+		}
+		_, err = a.stdout.Write(renderService(id, a.named(id), state, why))
 		return err
 	})
 }
 
 // renderService shows a service to a person; named is how commands name its
-// device, none why it can have no service.
-func renderService(deviceID, named string, s service.State, none error) []byte {
+// device, barred why it can have no service.
+func renderService(deviceID, named string, s service.State, barred string) []byte {
 	var t table
 	advise := func(what string, words ...string) {
 		t.row("", "%s", remedy.Step(what, remedy.For(named, words...)))
@@ -57,8 +61,8 @@ func renderService(deviceID, named string, s service.State, none error) []byte {
 	t.row("device", "%s", deviceID)
 	if !s.Installed {
 		t.row("service", "not installed")
-		if none != nil {
-			t.row("", "%s", explain(none))
+		if barred != "" {
+			t.row("", "%s", barred)
 			return t.Bytes()
 		}
 		advise("Install it", "service", "install")

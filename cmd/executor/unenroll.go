@@ -55,7 +55,7 @@ where it is; revoke the device at the server then.`,
 			} else {
 				err = home.Unenroll(c.Context(), record, a.stores())
 			}
-			if key := (*enroll.KeyError)(nil); errors.As(err, &key) {
+			if key := (*enroll.KeyError)(nil); errors.As(err, &key) && record.KeyStore == enroll.StoreKeychain {
 				return fmt.Errorf("%w\n%s", err, remedy.Step("If that keychain is gone for good, forget the device and revoke it at the server",
 					remedy.For(a.named(record.DeviceID), "unenroll", "--keep-key")))
 			}
