@@ -283,7 +283,7 @@ func (c *control) begin(ctx context.Context, l *link, s *Spec, env []string, rec
 	c.work.Go(cmd.follow)
 	if late {
 		cmd.Release()
-		return nil, ErrClosed
+		return nil, fmt.Errorf("%w, and its command had begun: %w", ErrClosed, &SurvivorsError{})
 	}
 	return cmd, nil
 }

@@ -24,7 +24,8 @@
 //
 // A signal goes to a process that was seen to descend from the supervisor,
 // through a descriptor that names the process and not its number, after the
-// lineage was read again with that descriptor open.
+// lineage was read again with that descriptor open; or to a child of the
+// signaller's own, whose number is nobody else's until it is reaped.
 //
 // A supervisor whose command is gone takes the next one. Starting one for each
 // command was tried and cost 5 ms of processor time, of which 2 to 3 ms showed
@@ -61,9 +62,10 @@ type Control interface {
 	// Start runs one command and returns once its shell is running. The
 	// command's end is not tied to ctx: ctx bounds the start alone.
 	//
-	// Errors: ErrShellUnavailable, *DirError and *SpawnError say that nothing
-	// was started; so does the error of ctx and that of Config.Before. ErrLost
-	// and *SurvivorsError say that the command may have run.
+	// Errors: ErrShellUnavailable, *DirError, *SpawnError and ErrClosed say that
+	// nothing was started; so does the error of ctx and that of Config.Before.
+	// ErrLost and *SurvivorsError, whatever comes with them, say that the command
+	// may have run.
 	Start(ctx context.Context, s Spec) (Command, error)
 
 	// Level says what End can promise on this machine: LevelTree or LevelGroup.
