@@ -2,9 +2,7 @@ package files
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"io"
 	"os"
 	"strings"
 
@@ -220,13 +218,4 @@ func unlinkAny(parent int, name string) error {
 		return err // a file that may not be removed
 	}
 	return as
-}
-
-// randomName is the middle of a temporary name.
-func (l *Layer) randomName() (string, error) {
-	var b [8]byte
-	if _, err := io.ReadFull(l.random, b[:]); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(b[:]), nil
 }
