@@ -62,7 +62,7 @@ func TestACallThatWasInterruptedIsMadeAgain(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace="+call,
 				"-e", "inject="+call+":error=EINTR:when=1+3", os.Args[0], folder(t))
-			cmd.Env = append(os.Environ(), partVariable+"=interrupted")
+			cmd.Env = append(os.Environ(), partVariable+"=interrupted", noLinger)
 			out, err := cmd.Output()
 			if err != nil && len(out) == 0 {
 				t.Skipf("calls cannot be interrupted here: %v", err)

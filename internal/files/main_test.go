@@ -12,6 +12,10 @@ var parts = map[string]func(){}
 
 const partVariable = "FILES_TEST_PART"
 
+// noLinger is for parts that end by the hundred: the race detector sleeps a second at
+// each end.
+const noLinger = "GORACE=atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
 	if part, ok := parts[os.Getenv(partVariable)]; ok {
 		part()
