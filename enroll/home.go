@@ -184,12 +184,11 @@ func (r *Record) save() error {
 }
 
 // Revoke records that the server has revoked the device and then deletes its
-// key. An error about the key is a *KeyError; the record says revoked even so.
+// key. Each is done even if the other cannot be: on a full disk nothing can be
+// recorded, and the key can go. An error about the key is a *KeyError.
 func (h *Home) Revoke(ctx context.Context, r *Record, stores Stores, now time.Time) error {
-	if err := h.Update(r, func(r *Record) { r.RevokedAt = now }); err != nil {
-		return err
-	}
-	return stores.deleteKey(ctx, r.KeyStore, r)
+	recorded := h.Update(r, func(r *Record) { r.RevokedAt = now })
+	return errors.Join(recorded, stores.deleteKey(ctx, r.KeyStore, r))
 }
 
 // Unenroll deletes a device's key and then its folder. The server is not told:

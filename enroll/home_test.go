@@ -355,6 +355,20 @@ func TestTheKeyOfARevokedDeviceGoesAtLastThoughItsDeletionWasInterrupted(t *test
 	}
 }
 
+func TestTheKeyOfARevokedDeviceGoesThoughTheRecordCannotBeWritten(t *testing.T) {
+	m, r, _ := enrolled(t)
+	if err := os.WriteFile(filepath.Join(r.Dir(), "device.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var broken *enroll.BrokenRecordError
+	if err := m.Home.Revoke(m.ctx, r, m.Stores, m.Now()); !errors.As(err, &broken) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(r.Dir(), "key")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key of a revoked device: %v", err)
+	}
+}
+
 func TestWhatAKilledWriterOfARecordLeftGoesWithTheNextUpdate(t *testing.T) {
 	m, r, _ := enrolled(t)
 	left := filepath.Join(r.Dir(), ".device.json.123456")
