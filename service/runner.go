@@ -34,7 +34,7 @@ const maxComplaint = 2048
 func (Programs) Run(ctx context.Context, c Command, stdout io.Writer) error {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), c.Env...)
-	var complaint bytes.Buffer
+	var complaint beginning
 	cmd.Stdout, cmd.Stderr = stdout, &complaint
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
@@ -49,9 +49,16 @@ func (Programs) Run(ctx context.Context, c Command, stdout io.Writer) error {
 	if ctx.Err() != nil {
 		failed.Err = context.Cause(ctx)
 	}
-	text := complaint.String()
-	failed.Complaint = strings.TrimSpace(text[:min(len(text), maxComplaint)])
+	failed.Complaint = strings.TrimSpace(string(complaint))
 	return failed
+}
+
+// beginning keeps the first maxComplaint bytes that are written to it.
+type beginning []byte
+
+func (b *beginning) Write(p []byte) (int, error) {
+	*b = append(*b, p[:min(len(p), maxComplaint-len(*b))]...)
+	return len(p), nil
 }
 
 // patience bounds a call that asks a manager something or tells it what takes

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,21 @@ func TestAFailingProgramIsNamedWithItsComplaint(t *testing.T) {
 	long := Programs{}.Run(t.Context(), Command{Argv: []string{"sh", "-c", "yes | head -c 1000000 >&2; exit 1"}}, &bytes.Buffer{})
 	if !errors.As(long, &failed) || len(failed.Complaint) > maxComplaint {
 		t.Errorf("%d bytes of complaint", len(failed.Complaint))
+	}
+}
+
+// Following a log may take weeks, and journalctl may have something to say all along.
+func TestAComplaintWithoutEndTakesNoMemory(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := Programs{}.Run(t.Context(), Command{Argv: []string{"sh", "-c", "yes | head -c 50000000 >&2; exit 1"}}, &bytes.Buffer{})
+	runtime.ReadMemStats(&after)
+	var failed *CommandError
+	if !errors.As(err, &failed) || !strings.HasPrefix(failed.Complaint, "y\ny\n") {
+		t.Errorf("%v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 10<<20 {
+		t.Errorf("%d MiB for it", took>>20)
 	}
 }
 
