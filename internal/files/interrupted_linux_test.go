@@ -53,7 +53,7 @@ func everyChange(dir string) error {
 func TestACallThatWasInterruptedIsMadeAgain(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skip("nobody to interrupt calls here: ", err)
+		skip(t, "nobody to interrupt calls here: "+err.Error())
 	}
 	for _, call := range []string{"renameat", "renameat2", "linkat", "unlinkat", "mkdirat", "statx", "readlinkat", "openat", "fsync",
 		"faccessat2", "fchmodat", "fchownat", "listxattr", "getxattr", "setxattr", "removexattr", "fstatfs"} {

@@ -69,7 +69,7 @@ func stepped(t *testing.T, when, dir, face string, there bool) {
 func TestKilledBeforeEachCallOfAWrite(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		t.Skip("nobody to kill at a call here: ", err)
+		skip(t, "nobody to kill at a call here: "+err.Error())
 	}
 	for system := range systems() {
 		if system != "all calls" && os.Getenv("SEMA_LONG_TESTS") == "" {
