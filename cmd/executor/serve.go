@@ -225,10 +225,14 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		if fault.On("serve: a revoked key stays") {
 			return exitWith(exitRevoked, err)
 		}
+		of := "its key has been deleted from this machine"
 		if after := home.Revoke(context.WithoutCancel(ctx), record, a.stores(), a.now()); after != nil {
-			log.Error("the key of the revoked device could not be deleted; delete it by hand", "err", after)
+			log.Error("what a revocation takes could not all be done; the next start does the rest", "err", after)
+			if _, kept := errors.AsType[*enroll.KeyError](after); kept {
+				of = "its key could not be deleted from this machine, which the next start tries again"
+			}
 		}
-		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: its key has been deleted from this machine.\n%s", record.DeviceID,
+		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: %s.\n%s", record.DeviceID, of,
 			remedy.Step("To go on, enroll again", record.Server.EnrollCommand(record.WorkspaceRoot))))
 	case errors.Is(err, link.ErrSuperseded):
 		return exitWith(exitSuperseded, fmt.Errorf("another executor took over %s: a copy of its key is in use elsewhere.\nIf that is not you, revoke the device at the server; otherwise keep one of the two", record.DeviceID))

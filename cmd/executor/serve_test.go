@@ -675,3 +675,27 @@ func TestAllowedRootsConfineFilesAndNotCommands(t *testing.T) {
 	f.ends(exitOK)
 	m.blameless()
 }
+
+func TestAKeyThatCouldNotBeDeletedIsNotCalledDeleted(t *testing.T) {
+	t.Parallel()
+	m := newMachineFor(t, refserver.Config{})
+	f := m.serve(m.enroll("")).active()
+	key := filepath.Join(m.record(f.device).Dir(), "key")
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(key, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.server.Revoke(f.device)
+	f.ends(exitRevoked)
+	if said := f.log.String(); strings.Contains(said, "has been deleted") || !strings.Contains(said, "could not be deleted") {
+		t.Errorf("serve says\n%s", said)
+	}
+	if err := os.RemoveAll(key); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.run("device", "serve", "--device", f.device); s.code != exitRevoked || strings.Contains(s.stderr, "still there") {
+		t.Errorf("afterwards: exit %d\n%s", s.code, s.stderr)
+	}
+}
