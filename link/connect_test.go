@@ -85,6 +85,21 @@ func TestASilentServerIsGivenUpAfterTheHandshakeDeadline(t *testing.T) {
 	}
 }
 
+// A socket on which no hello went out is nobody's successor.
+func TestASocketWithoutAChallengeExcusesNoSupersedingLater(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.server.SetFaults(refserver.Faults{NoChallenge: true})
+		w.net.cutAll()
+		w.wait(8 * time.Second)
+		w.server.SetFaults(refserver.Faults{})
+		w.active()
+		w.server.Supersede(w.device)
+		if err := w.end(time.Second); !errors.Is(err, link.ErrSuperseded) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
 func TestEachRejectHasItsReaction(t *testing.T) {
 	for _, c := range []struct {
 		code  wire.HelloRejectCode

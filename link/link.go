@@ -206,12 +206,13 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 	if fault.On("link: a new epoch for each connection") {
 		l.cfg.Identity.Epoch, _ = handshake.NewEpoch(l.cfg.Now(), l.cfg.Random)
 	}
+	greeted := &greeted{Socket: socket}
 	ack, err := during(ctx, l, func(ctx context.Context) (*wire.HelloAck, error) {
-		return handshake.Exchange(ctx, socket, l.cfg.Identity, l.cfg.Outbox.Unacked())
+		return handshake.Exchange(ctx, greeted, l.cfg.Identity, l.cfg.Outbox.Unacked())
 	})
 	if err != nil {
 		_ = socket.CloseNow()
-		if reject := (*handshake.RejectError)(nil); !errors.As(err, &reject) {
+		if reject := (*handshake.RejectError)(nil); greeted.said && !errors.As(err, &reject) {
 			l.unanswered = time.Now()
 		}
 		return l.judgeHandshake(err)
@@ -219,6 +220,17 @@ func (l *Link) connect(ctx context.Context, cause Cause) outcome {
 	l.authFailures = 0
 	l.count.connections.Add(1)
 	return newConnection(l, socket, ack).serve(ctx)
+}
+
+// greeted knows whether a hello may have gone out on a socket.
+type greeted struct {
+	Socket
+	said bool
+}
+
+func (g *greeted) Write(ctx context.Context, frame []byte) error {
+	g.said = true
+	return g.Socket.Write(ctx, frame)
 }
 
 // byOurselves reports whether a hello of this very process may have superseded the
