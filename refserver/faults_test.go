@@ -162,6 +162,19 @@ func TestRestartForgetsMemoryAndKeepsTheRegistry(t *testing.T) {
 	})
 }
 
+func TestWorkIsWrittenOffBehindTheDevicesBack(t *testing.T) {
+	simulate(t, refserver.Config{}, func(w *world) {
+		k, call := w.started(patient)
+		w.s.WriteOff(w.device, refserver.ByCeiling)
+		w.settledBy(call, refserver.ByCeiling)
+		k.stdout(call.ID(), 0, "x")
+		k.silent() // neither told, nor acknowledged
+		k.result(call.ID(), wire.ExecOutcome{})
+		expect[*wire.ResultAck](k) // from the memo, on the same connection
+		w.violated()
+	})
+}
+
 func TestCloseSettlesEverythingAndRefusesMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, refserver.Config{MaxInflight: 1})

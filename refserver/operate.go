@@ -49,6 +49,16 @@ func (s *Server) dismiss(d *device, reason wire.ByeReason) {
 	k.close(websocket.StatusGoingAway)
 }
 
+// WriteOff closes the books on all that a device has in flight, behind its back: as a
+// ceiling or a gap does, nothing is said and the connection goes on (§2.4).
+func (s *Server) WriteOff(deviceID string, by SettledBy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.devices[deviceID]; d != nil {
+		s.writeOffAll(d, by, "the server gave it up by itself")
+	}
+}
+
 // Drain is a replica that is shutting down: every connection hears bye
 // draining, every hello is rejected draining, every upgrade is refused 503.
 // Work in flight waits for the reconnect grace, or for Restart.
