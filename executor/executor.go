@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sema-agent/device-executor/fence"
@@ -45,6 +46,24 @@ type Executor struct {
 	now    chan struct{}           // closed by StopNow
 	once   sync.Once
 	notice *notices
+	parts  atomic.Pointer[parts] // nil until Run has assembled them
+}
+
+// Held is what an executor has in hand or remembers of its instructions. All zero is
+// one that could go on for ever.
+type Held struct {
+	Running        int // running, or waiting to run
+	Unacknowledged int // output or a result is kept until the server has it
+	Stuck          int // answered for, and their calls have not come back
+}
+
+// Held counts at this moment.
+func (x *Executor) Held() Held {
+	p := x.parts.Load()
+	if p == nil {
+		return Held{}
+	}
+	return Held{len(p.dispatcher.Inflight()), p.report.outbox.Stats().Lanes, p.dispatcher.Stuck()}
 }
 
 // New makes an Executor. Nothing is touched before Run.
@@ -99,6 +118,7 @@ func (x *Executor) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	x.parts.Store(p)
 	return x.work(ctx, p)
 }
 
