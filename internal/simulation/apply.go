@@ -3,11 +3,12 @@ package simulation
 import (
 	"time"
 
+	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
 
-// The most that the wall clock may be off, either way: jumps stay below the time after
-// which the executor gives an unacknowledged result up.
+// The most that the wall clock may be off by Clock, either way: such jumps stay below the
+// time after which the executor gives an unacknowledged result up. Age is beyond it.
 const mostSkew = 4 * time.Minute
 
 // apply makes an event happen.
@@ -63,6 +64,32 @@ func (w *World) apply(e Event) {
 	case Inject:
 		w.inject(e.N)
 
+	case Settle:
+		w.order(func(f *faults) { f.withhold = 1 })
+		w.after(e.For, func() {
+			w.server.WriteOff(w.device, refserver.ByCeiling)
+			w.order(func(f *faults) { f.withhold = 0 })
+		})
+	case Unlist:
+		w.order(func(f *faults) { f.unlist = true })
+		w.net.open().reset()
+		w.after(e.For, func() {
+			w.order(func(f *faults) { f.unlist = false })
+			w.net.open().reset()
+		})
+	case Dismiss:
+		w.dismiss(e)
+	case Age:
+		p := w.net.open()
+		p.each(1, func(l *lane) { l.hole = true })
+		w.after(e.For, func() {
+			p.reset()
+			w.judge.ages()
+			w.mu.Lock()
+			w.aged += time.Duration(e.N)
+			w.mu.Unlock()
+		})
+
 	case Clock:
 		w.mu.Lock()
 		w.skew = min(max(w.skew+time.Duration(e.N), -mostSkew), mostSkew)
@@ -71,8 +98,9 @@ func (w *World) apply(e Event) {
 		w.mu.Lock()
 		sleeps := w.sleeps
 		w.mu.Unlock()
+		w.asleep.Add(1)
 		sleeps <- true
-		w.after(e.For, func() { sleeps <- false })
+		w.after(e.For, func() { sleeps <- false; w.asleep.Add(-1) })
 	case Crash:
 		// What a process that is killed has in hand never leaves it.
 		w.net.open().reset()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sema-agent/device-executor/executor"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -29,6 +30,7 @@ func (w *World) calm() {
 	// A connection that swallows everything is noticed, or it is none.
 	time.Sleep(4*w.s.Config.Heartbeat + 3*time.Second)
 	w.activeAgain()
+	w.judge.calms()
 	for i, ask := range wholesome(w.s.Seed) {
 		w.dispatch(ask, 1000+i, true)
 	}
@@ -36,6 +38,7 @@ func (w *World) calm() {
 	if w.hasEnded() {
 		return
 	}
+	w.emptied()
 	w.endsOne()
 	choice(w, 1, w.losesOne, w.missesOne)()
 	w.leaves()
@@ -46,6 +49,33 @@ func (w *World) activeAgain() {
 	defer cancel()
 	if err := w.server.WaitActive(limit, w.device); err != nil {
 		w.judge.Fail("not active again: %v", err)
+	}
+}
+
+// oblivion is how long the executor may keep what a server has settled, that says
+// nothing more of it: ten minutes by a clock that may have been turned back and forth.
+const oblivion = 11*time.Minute + 2*mostSkew
+
+// emptied waits until the executor has let go of all that the server has: nothing may be
+// held for ever.
+func (w *World) emptied() {
+	limit := oblivion
+	if slack := w.ground.slack(); slack > 0 {
+		limit = slack // of what takes longer, nothing happens in real time
+	}
+	rest := executor.Held{}
+	if w.hasUndead() {
+		rest.Running = -1 // they may be there
+	}
+	var held executor.Held
+	if !w.becomes(limit, func() bool {
+		held = w.x.Held()
+		if rest.Running < 0 {
+			held.Running = -1
+		}
+		return held == rest
+	}) {
+		w.judge.Fail("everything is settled, and the executor still holds %+v", held)
 	}
 }
 

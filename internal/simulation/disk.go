@@ -87,6 +87,9 @@ func (d *disk) read(ctx context.Context, c *instructions.Call) wire.Outcome {
 	}
 	text := p.text(1)
 	moments := d.m.moments(c.In.InstructionID)
+	hang := time.Duration(0)
+	_, _ = fmt.Sscanf(path.Base(name), hangName, &p.Seed, &size, &hang)
+	d.hang(ctx, hang)
 	buf := make([]byte, wire.MaxChunkBytes)
 	for size > 0 {
 		if err := pause(ctx, moments.moment(time.Millisecond)); err != nil {
@@ -102,5 +105,32 @@ func (d *disk) read(ctx context.Context, c *instructions.Call) wire.Outcome {
 	return wire.ReadOutcome{}
 }
 
-// readName is the form of names of files to be read: seed and size.
-const readName = "text-%d-%d"
+// hang is a call that does not come back from the kernel for a while, whoever gives it
+// up. It comes back at the very moment when the executor answers for it, which is when
+// things go wrong if they do.
+func (d *disk) hang(ctx context.Context, lasts time.Duration) {
+	over := time.NewTimer(lasts)
+	defer over.Stop()
+	select {
+	case <-over.C:
+		return
+	case <-ctx.Done():
+	case <-d.m.stop:
+		return
+	}
+	over.Reset(answeredFor)
+	select {
+	case <-over.C:
+	case <-d.m.stop:
+	}
+}
+
+// answeredFor is how long after its instruction's end a read may take to come back,
+// before it is answered for.
+const answeredFor = 250 * time.Millisecond
+
+// The forms of names of files to be read: seed, size, and how long it hangs.
+const (
+	readName = "text-%d-%d"
+	hangName = readName + "-%d"
+)

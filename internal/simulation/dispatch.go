@@ -42,7 +42,7 @@ func (w *World) dispatch(ask *Ask, n int, calm bool) {
 			what.Content = ask.content()
 			what.Args = wire.WriteArgs{Path: w.target(n)}
 		case wire.KindReadBinaryFile:
-			name := path.Join(w.ground.folder(), fmt.Sprintf(readName, ask.Program.Seed, ask.Size))
+			name := path.Join(w.ground.folder(), fmt.Sprintf(hangName, ask.Program.Seed, ask.Size, ask.Hang))
 			if err := w.ground.prepare(name, ask.content()); err != nil {
 				w.judge.Fail("prepare a file: %v", err)
 				return

@@ -4,11 +4,12 @@
 // A seed makes a [Schedule]: what a server asks and when, and everything that goes
 // wrong meanwhile. Connections are cut at any byte, delayed, slowed, stalled, or
 // swallow what they are given; the server restarts, drains, forgets, repeats itself,
-// withholds acknowledgements, or says nothing; the clock jumps; the machine sleeps;
-// the executor is killed and started again; commands flood, linger, ignore signals,
-// or cannot be killed at all. The executor is the real one, from package executor,
-// and so is the server, package refserver; only the network between them is in
-// memory.
+// withholds acknowledgements, settles behind the executor's back, lists nothing and
+// then all again, says a final bye in the middle of anything, or says nothing; the
+// clock jumps; the machine sleeps; the executor is killed and started again;
+// commands flood, linger, ignore signals, or cannot be killed at all, and reads
+// hang. The executor is the real one, from package executor, and so is the server,
+// package refserver; only the network between them is in memory.
 //
 // There are two grounds to play a schedule on. [Virtual] runs in the bubble of a
 // testing/synctest test, with made-up processes and files: minutes pass in
@@ -31,6 +32,11 @@
 //   - heartbeats name what runs;
 //   - the reference server has nothing to object to, less what the order of the day
 //     excuses (see [World]);
+//   - after a final bye that nothing keeps from being heard, there is no other
+//     connection, and the executor ends with the error that says so;
+//   - what is listed when the faults are over is answered before the server gives it up;
+//   - when everything is settled, the executor comes to hold nothing any more: no work, no
+//     output, no result, no call that counts as stuck;
 //   - once the faults are over, the executor is active again, fresh work succeeds,
 //     and so do the plain cases of what was mixed up before: a cancel or a timeout, a
 //     connection lost with an instruction or a result, and leaving with work in hand,

@@ -46,6 +46,13 @@ func TestABrokenExecutorIsCaught(t *testing.T) {
 		"instructions: both streams are stdout",
 		"instructions: what began is called not started",
 		"stream: lose a piece",
+
+		"outbox: wait for output's acknowledgement for ever",
+		"link: what lost its voice is not answered",
+		"link: only the first end of a connection counts",
+		"link: a final bye is tried again",
+		"instructions: what still dies is not answered",
+		"instructions: who came back counts as stuck",
 	} {
 		t.Run(names, func(t *testing.T) {
 			defer fault.Set(strings.Split(names, ",")...)()

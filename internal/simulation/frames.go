@@ -36,6 +36,7 @@ func (j *judge) fromServer(f refserver.Frame, raw []byte) {
 	switch wire.ServerFrameType(f.Type) {
 	case wire.TypeChallenge:
 		j.dialled[f.Conn] = j.life
+		j.life.conns = append(j.life.conns, f.Conn)
 	case wire.TypeHelloAck:
 		decoded, err := wire.DecodeServer(raw)
 		ack, ok := decoded.(*wire.HelloAck)
@@ -50,6 +51,10 @@ func (j *judge) fromServer(f refserver.Frame, raw []byte) {
 			j.of(id).confirm(ack.ChunkWatermarks[id])
 		}
 		j.conns[f.Conn] = c
+		j.newest = f.Conn
+		for id, a := range j.asks {
+			a.forgiven = a.forgiven || !a.sent.IsZero() && a.settled == nil && !c.listed[id]
+		}
 	case wire.TypeInstruction:
 		if c := j.conns[f.Conn]; c != nil {
 			c.listed[f.InstructionID] = true

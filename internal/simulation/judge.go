@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sema-agent/device-executor/link"
 	"github.com/sema-agent/device-executor/refserver"
 )
 
@@ -21,6 +22,8 @@ type judge struct {
 	life     *life           // the executor's present one
 	dialled  map[int64]*life // which one opened a connection: its hello may arrive later
 	epochs   map[string]bool
+	newest   int64     // connection
+	calm     time.Time // since when nothing goes wrong any more; zero: it does
 	frames   int
 	starts   int
 }
@@ -31,6 +34,9 @@ type life struct {
 	epoch    string
 	supports []string
 	leaving  time.Time // when it was told to leave
+	phase    link.Phase
+	farewell farewell
+	conns    []int64 // that it was challenged on
 }
 
 // asked is one instruction, as seen from outside.
@@ -48,6 +54,8 @@ type asked struct {
 	confirmed int64 // bytes of chunks that the server acknowledged
 	acked     int64 // the first streamSeq it did not
 	result    []byte
+	forgiven  bool     // the executor may have given it up, or the server said that it had
+	owed      bool     // all is calm and it is listed: it has to be answered
 	denied    bool     // the result says that it never started
 	heard     [3]heard // by stream; 0 is of reads
 	settled   *refserver.Settlement
@@ -95,6 +103,73 @@ func (j *judge) dials(conn int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.dialled[conn] = j.life
+}
+
+// enters is told of each change of the link's state.
+func (j *judge) enters(s link.State) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.life.phase = s.Phase
+	j.note("state %s %s", s.Phase, s.Cause)
+}
+
+// dialling is told of each attempt to connect.
+func (j *judge) dialling() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if f := j.life.farewell; f.plain {
+		j.fail("the executor dials again after a bye %s", f.reason)
+	}
+}
+
+// dismisses is told right before a final bye, given what the server has of the device.
+// It reports whether there is anyone who may hear it.
+func (j *judge) dismisses(f farewell, s refserver.DeviceState) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !s.Connected || s.Epoch != j.life.epoch {
+		return false
+	}
+	if j.life.phase != link.Fencing && j.life.phase != link.Active {
+		f.plain = false // it has left that connection, or is about to
+	}
+	for _, n := range j.life.conns {
+		// A hello of its own that came late might be what superseded it.
+		if c := j.conns[n]; c == nil || !c.acked {
+			f.plain = false
+		}
+	}
+	j.life.farewell = f
+	return true
+}
+
+func (j *judge) farewell() farewell {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.life.farewell
+}
+
+func (j *judge) plainly() bool { return j.farewell().plain }
+
+// ages is told when more time passes for the executor than it waits for an
+// acknowledgement.
+func (j *judge) ages() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.asks {
+		a.forgiven = a.forgiven || !a.sent.IsZero() && a.settled == nil
+	}
+}
+
+// calms is told when nothing goes wrong any more, and the executor is active.
+func (j *judge) calms() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calm = time.Now()
+	for id, a := range j.asks {
+		c := j.conns[j.newest]
+		a.owed = a.settled == nil && c != nil && c.listed[id]
+	}
 }
 
 // leaves is told right before the executor is.

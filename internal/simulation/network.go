@@ -104,6 +104,24 @@ func (n *network) set(f func(*network)) {
 	n.mu.Unlock()
 }
 
+// plain reports whether nothing is wrong with the network and the connection that was
+// put to use last: what the server says on it is heard at once.
+func (n *network) plain() bool {
+	n.mu.Lock()
+	good := n.latency <= time.Millisecond && n.perByte <= 1 && !n.refuse && !n.deaf
+	p := n.current
+	n.mu.Unlock()
+	if p == nil || !good {
+		return false
+	}
+	for _, l := range []*lane{p.toServer, p.toDevice} {
+		l.mu.Lock()
+		good = good && l.err == nil && !l.hole && !l.stalled && l.budget < 0 && !l.gone && !l.eof
+		l.mu.Unlock()
+	}
+	return good
+}
+
 // heal makes new connections good ones. Ones that are open keep what they suffered.
 func (n *network) heal() {
 	n.set(func(n *network) { n.latency, n.perByte, n.refuse, n.deaf = time.Millisecond, 1, false, false })

@@ -69,6 +69,15 @@ const (
 	Withhold  Action = "withhold"   // N: 1 chunkAcks, 2 resultAcks, 3 both are not sent
 	Inject    Action = "inject"     // a frame that must not be acted on, the Nth of a list
 
+	// Of the server's memory.
+	Settle  Action = "settle"  // chunkAcks are not sent For a while, and then all is settled behind the executor's back
+	Unlist  Action = "unlist"  // another replica, which knows of nothing, has the connections For a while
+	Dismiss Action = "dismiss" // a final bye, odd N: revoked, even: superseded; started again after For
+
+	// Age is a long time in which nothing that is said arrives: For a while as the
+	// world sees it, and N ns by the executor's clock, which may give up what it said.
+	Age Action = "age"
+
 	Clock Action = "clock" // the wall clock jumps by N ns
 	Sleep Action = "sleep" // the machine announces sleep, and wakes after For
 	Crash Action = "crash" // the executor is killed, and started again after For
@@ -83,6 +92,7 @@ type Ask struct {
 	Timeout   time.Duration           // timeoutMs
 	Cancel    []time.Duration         `json:",omitempty"` // when it is cancelled, after it was asked for
 	Sip       time.Duration           `json:",omitempty"` // how long the consumer takes over a chunk
+	Hang      time.Duration           `json:",omitempty"` // how long what is read does not come from the disk, whatever else happens
 	Straggler bool                    `json:",omitempty"` // sent even after a goodbye
 	outcome   func(wire.Outcome) bool // whether it is the right one; nil: success is
 }
@@ -134,9 +144,9 @@ func Generate(seed uint64, p Pace) Schedule {
 		s.Events = append(s.Events, Event{At: g.within(p.Length), Do: DoAsk, Ask: g.ask()})
 	}
 	for range p.Faults/2 + g.IntN(p.Faults) {
-		s.Events = append(s.Events, g.fault())
+		s.Events = append(s.Events, g.trouble()...)
 	}
-	slices.SortFunc(s.Events, func(a, b Event) int { return int(a.At - b.At) })
+	slices.SortStableFunc(s.Events, func(a, b Event) int { return int(a.At - b.At) })
 	return s
 }
 
@@ -188,6 +198,10 @@ func (g *generator) ask() *Ask {
 	switch a.Kind {
 	case wire.KindWriteFile, wire.KindReadBinaryFile:
 		a.Size = g.size()
+		if a.Kind == wire.KindReadBinaryFile && g.pace.Patience == 1 && g.one(12) {
+			a.Hang = g.about(pick(g, 2*time.Second, 20*time.Second))
+			a.Timeout = g.about(10 * time.Second).Round(time.Millisecond)
+		}
 	default:
 		a.Program = g.program(a.Program.Seed)
 		if g.one(6) {
@@ -248,6 +262,36 @@ func (g *generator) chatter() []Step {
 		steps[i] = Step{After: 6*time.Millisecond + g.within(6*time.Millisecond), Stream: 1, Bytes: 1 + g.IntN(40)}
 	}
 	return steps
+}
+
+// trouble is a fault, and what has to go on meanwhile for it to matter.
+func (g *generator) trouble() []Event {
+	if g.pace.Patience < 1 || !g.one(7) { // what follows takes minutes of an executor's patience
+		return []Event{g.fault()}
+	}
+	e := Event{At: g.within(g.pace.Length), Do: pick(g, Settle, Unlist, Dismiss, Age), For: g.about(4 * time.Second)}
+	ask := g.talker()
+	switch e.Do {
+	case Unlist: // and takes its time to end, so that the fence may be cut off
+		ask.Program.Term = pick(g, Dies, Ignores, Lingers, Lingers)
+		ask.Program.Steps = []Step{{After: 300*time.Millisecond + g.within(time.Second), Stream: 1, Bytes: g.size()}}
+		ask.Timeout = time.Minute
+	case Dismiss:
+		e.N = g.Int64N(4)
+	case Age: // and comes to its end meanwhile
+		e.N = int64(11*time.Minute + g.within(9*time.Minute))
+		ask.Program = Program{Seed: ask.Program.Seed, Steps: []Step{{After: time.Second + g.within(e.For), Stream: 1, Bytes: g.size()}}}
+		ask.Timeout = time.Minute
+	}
+	before := Event{At: max(1, e.At-g.within(time.Second)), Do: DoAsk, Ask: ask}
+	return []Event{before, e}
+}
+
+// talker never stops talking before its timeout.
+func (g *generator) talker() *Ask {
+	seed := g.Uint64() >> 12
+	return &Ask{Kind: wire.KindExecStream, Timeout: g.about(4 * time.Second).Round(time.Millisecond),
+		Program: Program{Seed: seed, Loop: true, Steps: g.chatter(), Term: pick(g, Dies, Ignores)}}
 }
 
 func (g *generator) fault() Event {

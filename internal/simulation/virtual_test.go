@@ -90,7 +90,7 @@ func TestTheSchedulesHoldEverything(t *testing.T) {
 		}
 	}
 	for _, a := range []Action{DoAsk, Cut, Freeze, Stall, Slow, Delay, Refuse, Deafen, Restart, Drain, Bye, Reject, NoHello, NoWelcome,
-		LateHello, Repeat, Withhold, Inject, Clock, Sleep, Crash, Stop} {
+		LateHello, Repeat, Withhold, Inject, Clock, Sleep, Crash, Stop, Settle, Unlist, Dismiss, Age} {
 		if actions[a] < 50 {
 			t.Errorf("only %d times %q", actions[a], a)
 		}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sema-agent/device-executor/executor"
@@ -78,10 +79,12 @@ type World struct {
 	// grace, and a slow consumer.
 	longest time.Duration
 	calls   sync.WaitGroup
+	asleep  atomic.Int32 // sleeps under way
 
 	mu     sync.Mutex
 	faults faults
 	skew   time.Duration
+	aged   time.Duration
 	sleeps chan bool
 	later  []*later
 
@@ -96,6 +99,8 @@ type faults struct {
 	refserver.Faults
 	repeat   int
 	withhold int64
+	unlist   bool
+	brusque  bool // the connection is gone as soon as a bye is written
 }
 
 // later is the end of something that lasts.
@@ -200,7 +205,8 @@ func (w *World) playWith(act func()) *Report {
 // lane is link.Network over the network in memory.
 type laneNetwork struct {
 	link.Dialer
-	net *network
+	net   *network
+	judge *judge
 }
 
 func (l laneNetwork) Discover(context.Context) (string, error) {
@@ -213,6 +219,7 @@ func (l laneNetwork) Discover(context.Context) (string, error) {
 }
 
 func (l laneNetwork) Dial(ctx context.Context, p string) (link.Socket, error) {
+	l.judge.dialling()
 	return l.DialPath(ctx, p)
 }
 
@@ -227,11 +234,11 @@ func (w *World) start() {
 		DeviceID: w.device, Key: w.key, WorkspaceRoot: w.ground.folder(),
 		Platform: wire.Platform{OS: "linux", Arch: "amd64", ExecutorVersion: "simulation"},
 		Network: laneNetwork{link.Dialer{Server: &url.URL{Scheme: "http", Host: "server.invalid"},
-			Transport: &http.Transport{DialContext: w.net.dial}}, w.net},
+			Transport: &http.Transport{DialContext: w.net.dial}}, w.net, w.judge},
 		Outbox: outbox.Config{LaneBytes: w.s.Config.LaneBytes, LaneChunks: w.s.Config.LaneChunks, TotalBytes: w.s.Config.TotalBytes},
 		Drain:  drain, Now: w.now, Random: w.random, Log: slog.New(slog.DiscardHandler),
 		Suspend: func(context.Context) (logind.Manager, error) { return announcer{sleeps}, nil },
-		OnState: func(s link.State) { w.judge.Note("state %s %s", s.Phase, s.Cause) },
+		OnState: w.judge.enters,
 	}
 	w.ground.executor(&c)
 	w.change(&c)
@@ -255,13 +262,18 @@ func (a announcer) Inhibit(context.Context, string, string) (io.Closer, error) {
 func (w *World) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Now().Add(w.skew)
+	return time.Now().Add(w.skew + w.aged)
 }
 
 // hasEnded reports whether the executor ended by itself, which it must not.
 func (w *World) hasEnded() bool {
 	select {
 	case err := <-w.ended:
+		if f := w.judge.farewell(); f.reason != "" {
+			w.tookLeave(err, f)
+			w.start()
+			return false
+		}
 		w.judge.Fail("the executor ended: %v", err)
 		w.x = nil
 		return true
@@ -278,6 +290,10 @@ func (w *World) await(limit time.Duration) {
 	}
 	select {
 	case err := <-w.ended:
+		if f := w.judge.farewell(); f.reason != "" && errors.Is(err, f.ends()) {
+			w.tookLeave(err, f)
+			return
+		}
 		var survivors *process.SurvivorsError
 		if err != nil && !errors.As(err, &survivors) && !errors.Is(err, context.DeadlineExceeded) {
 			w.judge.Fail("the executor ended with %v", err)
@@ -315,10 +331,20 @@ func (w *World) order(change func(*faults)) {
 	w.mu.Lock()
 	change(&w.faults)
 	f := w.faults.Faults
-	repeat, withhold := w.faults.repeat, w.faults.withhold
+	repeat, withhold, unlist, brusque := w.faults.repeat, w.faults.withhold, w.faults.unlist, w.faults.brusque
 	w.mu.Unlock()
 	f.Outgoing = func(_ string, f wire.ServerFrame) (a refserver.Action) {
 		switch f.ServerType() {
+		case wire.TypeHelloAck:
+			if unlist {
+				ack := *f.(*wire.HelloAck)
+				ack.PendingInstructions, ack.ChunkWatermarks = nil, nil
+				a.Replace, _ = wire.AppendServer(nil, &ack) // it is smaller than one that fits
+			}
+			return a
+		case wire.TypeBye:
+			a.Cut = brusque
+			return a
 		case wire.TypeChunkAck:
 			a.Drop = withhold&1 != 0
 		case wire.TypeResultAck:
