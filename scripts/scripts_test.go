@@ -192,7 +192,8 @@ func TestInstallPutsItWhereTheUserLooks(t *testing.T) {
 }
 
 func TestScriptsRefuseWhatTheyDoNotKnowWithTheirUsage(t *testing.T) {
-	for _, args := range [][]string{{"./install", "--what"}, {"./install", "--to"}, {"./install", "--to", ""}, {"./install", "--binary", ""}, {"./release"}, {"./release", "1.2.3"}, {"./with-systemd-user"}} {
+	for _, args := range [][]string{{"./install", "--what"}, {"./install", "--to"}, {"./install", "--to", ""}, {"./install", "--binary", ""}, {"./release"}, {"./release", "1.2.3"}, {"./with-systemd-user"}, {"./with-keyring"},
+		{"./fuzz", "-h"}, {"./fuzz", "10"}, {"./soak", "--help"}, {"./soak", "10"}, {"./soak", "10m", "unreal"}, {"./torture", "0"}, {"./torture", "-h"}, {"./variants", "-h"}} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		exit, ok := err.(*exec.ExitError)
 		if !ok || exit.ExitCode() != 2 || !strings.Contains(string(out), "scripts/"+filepath.Base(args[0])) {
