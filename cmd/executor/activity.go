@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -180,7 +179,7 @@ func servingSince(record *enroll.Record, pid int) time.Time {
 // enrolled no longer.
 func (a *app) followActivity(ctx context.Context, home *enroll.Home, record *enroll.Record, reader *activity.Reader, filter activity.Filter,
 	show func(activity.Entry, int) error) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	ctx, stop := untilInterrupted(ctx, os.Interrupt)
 	defer stop()
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()

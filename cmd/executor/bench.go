@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,8 +41,9 @@ type bench struct {
 	err      error          // what it returned; read after ended
 }
 
-// startBench brings everything up. An error leaves nothing behind.
-func (a *app) startBench(ctx context.Context, root string, verbose bool) (_ *bench, err error) {
+// startBench brings everything up, and shows the frames on trace if there is one. An
+// error leaves nothing behind.
+func (a *app) startBench(ctx context.Context, root string, trace io.Writer) (_ *bench, err error) {
 	b := &bench{ended: make(chan struct{})}
 	if b.home, err = os.MkdirTemp("", "sema-try-"); err != nil {
 		return nil, fmt.Errorf("make a throw-away folder: %w", err)
@@ -60,8 +62,8 @@ func (a *app) startBench(ctx context.Context, root string, verbose bool) (_ *ben
 		return nil, fmt.Errorf("open a port on loopback: %w", err)
 	}
 	config := refserver.Config{Now: a.now, Rand: a.random}
-	if verbose {
-		config.Trace = newFrameTrace(a.stderr, a.now).show
+	if trace != nil {
+		config.Trace = newFrameTrace(trace, a.now).show
 	}
 	b.server = refserver.New(config)
 	b.all.Go(func() { _ = b.server.Serve(listener) }) // ends with Close

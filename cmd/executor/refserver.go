@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os/signal"
+	"log/slog"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -27,31 +24,35 @@ func newRefserver(a *app) *cobra.Command {
 		Use:   "refserver",
 		Short: "Run the reference server, for those who write executors",
 		Long: `Run the protocol's reference server on this machine, for those who write
-executors. Any credential is good for enrolling with it. It is as strict as the
-protocol lets a server be. What it has to object to is logged at once, and told
-at the end.
+executors. It is as strict as the protocol lets a server be, and tells at once
+what it has to object to. Any credential is good for enrolling with it. It
+forgets its devices when it ends: enroll again after that.
 
 Each line on stdin is sent to the device: as a command (exec), or, if it begins
 with {, as what it says in JSON:
 
-  {"kind":"stat","args":{"path":"/tmp"}}
-      an instruction; also with cwd, shellEnv, rootSessionId and timeoutMs
-      (else 60000)
+  {"kind":"fileInfo","args":{"path":"/tmp"}}
+      an instruction of any kind; also with cwd, shellEnv, rootSessionId and
+      timeoutMs (else 60000)
   {"kind":"writeFile","args":{"path":"/tmp/x"},"content":"text"}
       contentLen and sha256 are filled in where they are missing; for bytes
       that are no text, contentBase64
   {"cancel":"ID"}
       cancel the instruction
-  {"server":"drain"}
-      what the server does by itself: drain, restart, drop (the connection),
-      revoke, supersede
+  {"server":"drop"}
+      what the server does by itself: drop the connection, revoke or supersede
+      the device, drain (all connections, and take none), or restart (which
+      also ends that)
 
-args go as they are, also if they are wrong. The first line waits until a device
-is there; with several, say which one with "deviceId".
+The members of args go as they are, also if they are wrong. With "deviceId", a
+line is for that device, and is answered at once if it is away. Without, it is
+for the one that is connected, and waits, with all lines after it, until one is.
 
-It ends when its input does and everything is answered, or at an interrupt; with
-no line at all, as from /dev/null, only then. Exit codes: 0; 1 if the server had
-to object to anything, or a line could not be sent.`,
+The input may come from a program; with --json it gets a line of JSON for each
+event (see 'sema help json'). The server ends when its input does and everything
+is answered, or at an interrupt; with no line at all, as from /dev/null, only
+then. Exit codes: 0; 1 if it had to object to anything, if a line could not be
+done, or if its output could not be written.`,
 		Example: `  sema device refserver -v --listen 127.0.0.1:8080
   printf '%s\n' 'uname -a' '{"kind":"listDir","args":{"path":"/"}}' |
     sema device refserver --json --listen 127.0.0.1:8080`,
@@ -59,44 +60,54 @@ to object to anything, or a line could not be sent.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.refserver(c.Context(), f) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "the `ADDRESS` to listen on; port 0: a free one")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "the `ADDRESS` to listen on, as HOST:PORT; port 0: a free one")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the frames going by: kinds, sizes and numbers, never content")
-	jsonFlag(c, &f.json)
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each event")
 	return c
 }
 
 // session is one run of the reference server with what is told to it and by it.
 type session struct {
-	server *refserver.Server
-	report func(event)
-	given  map[string]*refserver.Call // not known to be settled; obey's alone
-	calls  sync.WaitGroup             // each is waited for by a goroutine
+	server   *refserver.Server
+	report   *reporter
+	presence presence
 
-	once    sync.Once
-	arrived chan struct{} // closed when the first device is active
+	// obey's alone
+	given    map[string]*refserver.Call // not known to be settled
+	draining bool
+
+	calls sync.WaitGroup // each is waited for by a goroutine
 }
 
 func (a *app) refserver(ctx context.Context, f refserverFlags) error {
-	ctx, stop := signal.NotifyContext(ctx, interrupts()...)
-	defer stop()
-	listener, err := net.Listen("tcp", f.listen)
+	listener, err := listenAt(f.listen)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", f.listen, err)
+		return err
 	}
-	s := &session{report: a.reporter(f.json), given: map[string]*refserver.Call{}, arrived: make(chan struct{})}
-	var trace func(refserver.Direction, refserver.Frame, []byte)
+	defer catchBrokenPipes()()
+	ctx, stop := untilInterrupted(ctx, interrupts()...)
+	defer stop()
+	out := newOutlet(ctx, a.stdout, stop)
+	s := &session{report: &reporter{app: a, out: out, json: f.json}, given: map[string]*refserver.Call{}}
+	s.presence.report = s.report
+	objections := newObjections(s.report)
+	trace := func(refserver.Direction, refserver.Frame, []byte) {}
 	if f.verbose {
-		trace = newFrameTrace(a.stderr, a.now).show
+		trace = newFrameTrace(out.later(a.stderr), a.now).show
 	}
-	s.server = refserver.New(refserver.Config{Now: a.now, Rand: a.random, Log: a.benchLog(), Trace: func(dir refserver.Direction, frame refserver.Frame, raw []byte) {
-		if trace != nil {
+	s.server = refserver.New(refserver.Config{
+		Now: a.now, Rand: a.random,
+		Log: slog.New(objections.hear(troubles(out.later(a.stderr)))),
+		Trace: func(dir refserver.Direction, frame refserver.Frame, raw []byte) {
 			trace(dir, frame, raw)
-		}
-		s.watch(dir, frame)
-	}})
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.server.Serve(listener) }) // ends with Close
-	s.report(event{Event: "listening", Server: "http://" + listener.Addr().String()})
+			s.presence.watch(dir, frame)
+		},
+	})
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.server.Serve(listener) }) // these end with Close
+	all.Go(func() { s.presence.follow(s.server) })
+	all.Go(func() { objections.tell(s.server) })
+	s.report.listening(listener.Addr())
 
 	lines, refused, err := s.obey(ctx, readLines(a.stdin))
 	if err == nil && lines > 0 {
@@ -105,34 +116,19 @@ func (a *app) refserver(ctx context.Context, f refserverFlags) error {
 		<-ctx.Done()
 	}
 	err = errors.Join(err, s.server.Close())
-	serving.Wait()
+	objections.close()
+	all.Wait()
 	s.calls.Wait()
-	objections := s.server.Violations()
-	for _, v := range objections {
-		s.report(event{Event: "violation", Reason: v.Reason, Message: shown(v.String()), DeviceID: v.DeviceID, InstructionID: v.InstructionID})
+	if broken := out.end(); broken != nil {
+		return unread(broken)
 	}
 	switch {
 	case err != nil:
 		return err
-	case len(objections) > 0 || refused > 0:
+	case objections.told > 0 || refused > 0:
 		return exitWith(exitUnexpected, nil)
 	}
 	return nil
-}
-
-// watch tells of devices that come and leave.
-func (s *session) watch(dir refserver.Direction, f refserver.Frame) {
-	if dir != refserver.FromDevice || f.Refused != "" {
-		return
-	}
-	switch f.Type {
-	case "generationAck":
-		// The server has not admitted it yet; who looks for the device waits for that.
-		s.report(event{Event: "connected", DeviceID: f.DeviceID, Gen: f.Gen})
-		s.once.Do(func() { close(s.arrived) })
-	case "goodbye":
-		s.report(event{Event: "goodbye", DeviceID: f.DeviceID, Reason: refserver.Reason(f.Kind)})
-	}
 }
 
 // obey does what the lines say until they or the context end. It returns how many
@@ -150,9 +146,9 @@ func (s *session) obey(ctx context.Context, input <-chan line) (lines, refused i
 				return lines, refused, fmt.Errorf("read stdin: %w", l.err)
 			}
 			lines++
-			if err := s.do(ctx, l.text); err != nil && ctx.Err() == nil {
+			if err := s.do(ctx, l); err != nil && ctx.Err() == nil {
 				refused++
-				s.report(event{Event: "refused", Line: lines, Message: err.Error()})
+				s.report.tell(event{Event: "refused", Line: l.number, Message: err.Error()})
 			}
 		}
 	}
@@ -169,32 +165,4 @@ func (s *session) settled(ctx context.Context) {
 	case <-all:
 	case <-ctx.Done():
 	}
-}
-
-type line struct {
-	text []byte
-	err  error
-}
-
-// maxLine is the most bytes a line may have: content is in it.
-const maxLine = 64 << 20
-
-// readLines passes on each line of r that is not empty. A read of a terminal
-// cannot be interrupted: the goroutine may last as long as the process.
-func readLines(r io.Reader) <-chan line {
-	lines := make(chan line)
-	go func() {
-		defer close(lines)
-		scanner := bufio.NewScanner(r)
-		scanner.Buffer(nil, maxLine)
-		for scanner.Scan() {
-			if text := scanner.Text(); text != "" {
-				lines <- line{text: []byte(text)}
-			}
-		}
-		if err := scanner.Err(); err != nil {
-			lines <- line{err: err}
-		}
-	}()
-	return lines
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +29,7 @@ print. Its lines are JSON if the service was installed with --log-format json.`,
 	flags.IntVarP(&query.Lines, "lines", "n", 100, "only the last `N` lines")
 	flags.BoolVarP(&query.Follow, "follow", "f", false, "go on with new lines until interrupted")
 	return a.aboutService(c, func(ctx context.Context, m service.Manager, id string) error {
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		ctx, stop := untilInterrupted(ctx, os.Interrupt)
 		defer stop()
 		return m.Logs(ctx, id, query, a.stdout)
 	})

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
@@ -110,7 +109,7 @@ func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 // watchStatus redraws in place on a terminal, and prints each change elsewhere. It
 // ends when the device is enrolled no longer.
 func (a *app) watchStatus(ctx context.Context, home *enroll.Home, deviceID string, asJSON bool) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	ctx, stop := untilInterrupted(ctx, os.Interrupt)
 	defer stop()
 	tick := time.NewTicker(watchPause)
 	defer tick.Stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -75,11 +76,16 @@ or was never answered.`,
 func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, interrupts()...)
 	defer stop()
-	// Caught, so that a reader that goes away fails a write, and what is left to do
-	// is done, instead of ending the process.
-	pipes := make(chan os.Signal, 1)
-	signal.Notify(pipes, syscall.SIGPIPE)
-	defer signal.Stop(pipes)
+	defer catchBrokenPipes()()
+	out := newOutlet(ctx, nil, nil)
+	defer out.end()
+	var trace io.Writer
+	if f.verbose {
+		trace = out.later(a.stderr)
+	}
+	held := *a
+	held.stdout, held.stderr = out.to(a.stdout), out.to(a.stderr)
+	a = &held
 	root, err := absoluteFolder(f.workspace)
 	if err != nil {
 		return exitWith(exitUsage, fmt.Errorf("--workspace: %w", err))
@@ -91,7 +97,7 @@ func (a *app) try(ctx context.Context, f tryFlags, command string) (err error) {
 	if err := f.sendable(command); err != nil {
 		return err
 	}
-	b, err := a.startBench(ctx, root, f.verbose)
+	b, err := a.startBench(ctx, root, trace)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -274,7 +280,7 @@ func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content
 		return nil, interrupted(ctx, err)
 	}
 	if failed := settlement.Stream.DeliverErr; failed != nil {
-		return nil, unread(failed)
+		return nil, interrupted(ctx, unread(failed))
 	}
 	switch o := settlement.Outcome.(type) {
 	case wire.Failure:
@@ -291,7 +297,10 @@ func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content
 // cleanEnvironment is what the trial's commands start from.
 func cleanEnvironment() []string { return instructions.WithoutSecrets(os.Environ()) }
 
-// benchLog is the executor's own log during a trial: troubles only.
-func (a *app) benchLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// benchLog is the executor's own log during a trial.
+func (a *app) benchLog() *slog.Logger { return slog.New(troubles(a.stderr)) }
+
+// troubles logs what is worth a person's attention during a trial.
+func troubles(w io.Writer) slog.Handler {
+	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})
 }

@@ -168,6 +168,15 @@ func TestAnInterruptedTrialEndsItsCommand(t *testing.T) {
 	}
 }
 
+func TestAnInterruptedTrialEndsThoughNobodyReadsIt(t *testing.T) {
+	t.Parallel()
+	u := newMachine(t).trying("echo $$; exec yes") // of which the first lines are read
+	if err := u.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	u.ends(exitInterrupted)
+}
+
 func TestATrialInterruptedBeforeItBeganSaysSoByItsCode(t *testing.T) {
 	m := newMachine(t)
 	temp := t.TempDir()
