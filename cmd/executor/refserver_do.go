@@ -6,90 +6,107 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/sema-agent/device-executor/refserver"
 	"github.com/sema-agent/device-executor/wire"
 )
 
 // do does what one line says.
-func (s *session) do(ctx context.Context, text []byte) error {
-	r, err := parseRequest(text)
+func (s *session) do(ctx context.Context, l line) error {
+	if l.long {
+		return fmt.Errorf("the line has more than %d bytes", maxLine)
+	}
+	r, err := parseRequest(l.text)
 	if err != nil {
 		return err
 	}
-	if r.Cancel != "" {
+	switch { // what is about no device
+	case r.Cancel != "":
 		call := s.given[r.Cancel]
 		if call == nil {
-			return fmt.Errorf("cancel: no instruction %q is under way", r.Cancel)
+			return fmt.Errorf("no instruction %q is under way", r.Cancel)
 		}
 		call.Cancel()
 		return nil
-	}
-	switch r.Server { // what is about no device
-	case "drain":
+	case r.Server == "drain":
 		s.server.Drain()
+		s.draining = true
 		return nil
-	case "restart":
+	case r.Server == "restart":
 		s.server.Restart()
+		s.draining = false
 		return nil
 	}
 	if r.DeviceID == "" {
-		if r.DeviceID, err = s.theDevice(ctx); err != nil {
+		if r.DeviceID, err = s.theDevice(ctx, l.number); err != nil {
 			return err
 		}
 	}
-	switch r.Server {
-	case "":
-		return s.send(ctx, r)
-	case "drop":
-		s.server.Drop(r.DeviceID)
-	case "revoke":
+	device := s.server.State(r.DeviceID)
+	switch {
+	case !device.Registered:
+		return fmt.Errorf("no device %q is enrolled", r.DeviceID)
+	case device.Revoked:
+		return fmt.Errorf("device %s is revoked", r.DeviceID)
+	case r.Server == "":
+		return s.send(ctx, l.number, r)
+	case r.Server == "revoke":
 		s.server.Revoke(r.DeviceID)
-	case "supersede":
+		return nil
+	case !device.Connected:
+		return fmt.Errorf("device %s is not connected", r.DeviceID)
+	case r.Server == "supersede":
 		s.server.Supersede(r.DeviceID)
-	default:
-		return fmt.Errorf(`"server" is drain, restart, drop, revoke or supersede, not %q`, r.Server)
+		return nil
 	}
-	return nil
+	s.server.Drop(r.DeviceID)
+	return s.server.WaitFor(ctx, r.DeviceID, func(now refserver.DeviceState) bool { return !now.Connected || now.Gen != device.Gen })
 }
 
-// theDevice is the one that is meant where none is named. It waits for the first to
-// come, and for it to come back.
-func (s *session) theDevice(ctx context.Context) (string, error) {
-	select {
-	case <-s.arrived:
-	case <-ctx.Done():
-		return "", ctx.Err()
+// theDevice is the one that is meant where none is named: the one that is
+// connected. It waits for one to come.
+func (s *session) theDevice(ctx context.Context, line int) (string, error) {
+	var there []string
+	look := func(refserver.DeviceState) bool {
+		there = slices.DeleteFunc(s.server.Devices(), func(id string) bool { return !s.server.State(id).Active })
+		return len(there) > 0
 	}
-	devices := s.server.Devices()
-	if len(devices) > 1 {
-		return "", fmt.Errorf(`%d devices are enrolled: name one with "deviceId"`, len(devices))
+	if !look(refserver.DeviceState{}) {
+		if s.draining {
+			return "", errors.New(`the server is draining, so no device comes; {"server":"restart"} ends that`)
+		}
+		s.report.tell(event{Event: "waiting", Line: line})
+		// Of no device: so it is asked at each change of any.
+		if err := s.server.WaitFor(ctx, "", look); err != nil {
+			return "", err
+		}
 	}
-	return devices[0], s.server.WaitFor(ctx, devices[0], func(st refserver.DeviceState) bool { return st.Active || st.Revoked })
+	if len(there) > 1 {
+		return "", fmt.Errorf(`%d devices are connected, so name one with "deviceId": %s`, len(there), strings.Join(there, ", "))
+	}
+	return there[0], nil
 }
 
 // send gives an instruction to its device and reports what comes of it.
-func (s *session) send(ctx context.Context, r *request) error {
+func (s *session) send(ctx context.Context, line int, r *request) error {
 	id := make(chan string, 1) // output may come before Dispatch has returned
 	known := ""
 	call, err := s.server.Dispatch(ctx, r.DeviceID, refserver.Dispatch{
-		Kind: r.Kind, RawArgs: r.Args, Cwd: r.Cwd, ShellEnv: r.ShellEnv, TimeoutMs: r.TimeoutMs, RootSessionID: r.RootSessionID,
+		Kind: r.Kind, RawArgs: r.Args, Cwd: r.Cwd, ShellEnv: r.ShellEnv, TimeoutMs: r.timeoutMs(), RootSessionID: r.RootSessionID,
 		Content: r.ContentBase64, AckDelivered: true,
 		Deliver: func(kind wire.ChunkKind, data []byte) error {
 			if known == "" {
 				known = <-id
 			}
-			s.report(event{Event: "output", InstructionID: known, Chunk: kind, data: data})
-			return nil
+			return s.report.output(event{Event: "output", InstructionID: known, Chunk: kind, data: data})
 		},
 	})
-	if errors.Is(err, refserver.ErrUnknownDevice) {
-		return fmt.Errorf("no device %q is enrolled", r.DeviceID)
-	}
 	if err != nil {
-		return err
+		return unsent(err)
 	}
-	s.report(event{Event: "sent", InstructionID: call.ID(), DeviceID: r.DeviceID, Kind: r.Kind})
+	s.report.tell(event{Event: "sent", Line: line, InstructionID: call.ID(), DeviceID: r.DeviceID, Kind: r.Kind})
 	id <- call.ID()
 	maps.DeleteFunc(s.given, func(_ string, c *refserver.Call) bool {
 		select {
@@ -109,9 +126,17 @@ func (s *session) send(ctx context.Context, r *request) error {
 		if err != nil {
 			outcome, _ = json.Marshal(err.Error())
 		}
-		s.report(event{Event: "settled", InstructionID: call.ID(), Outcome: outcome, By: how.By, Bytes: how.Stream.Bytes, Reason: how.Stream.Fault})
+		s.report.tell(event{Event: "settled", InstructionID: call.ID(), Outcome: outcome, By: how.By, Bytes: how.Stream.Bytes, Reason: how.Stream.Fault})
 	})
 	return nil
+}
+
+// unsent says why an instruction does not go into a frame.
+func unsent(err error) error {
+	if inner := errors.Unwrap(err); inner != nil { // without where it was to go
+		err = inner
+	}
+	return fmt.Errorf("it cannot be sent: %s", strings.TrimPrefix(err.Error(), "encode instruction: "))
 }
 
 // outcomeJSON is an outcome as a result frame carries it.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,6 +42,7 @@ func (m *machine) referenceServer() *referenceServer {
 		m.t.Fatal(err)
 	}
 	r.events = bufio.NewScanner(stdout)
+	r.events.Buffer(nil, 1<<20) // a line of output is longer than a chunk
 	if err := r.cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
@@ -158,25 +160,213 @@ func TestTheReferenceServerSaysWhatIsWrongWithALineAndGoesOn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	s := m.referenceServer()
-	for _, c := range []struct{ line, want string }{
-		{`{"kind":"exec"`, "is no request"},
+	s.say("", "  \t\r") // which count, and are nothing
+	for i, c := range []struct{ line, want string }{
+		{`{"kind":"exec"`, "ends before its closing brace"},
+		{`{"kind":nothing}`, "not JSON from byte 10 on"},
 		{`{"kind":"exec"} {}`, "follows the closing brace"},
-		{`{"kidn":"exec"}`, `unknown field "kidn"`},
+		{`{"kidn":"exec"}`, `there is no member "kidn"`},
 		{`{}`, `one of "kind", "cancel" and "server"`},
 		{`{"kind":"exec","cancel":"i"}`, `one of "kind", "cancel" and "server"`},
+		{`{"kind":"stat"}`, `no kind "stat"; it has exec, `},
+		{`{"kind":"exec","args":["a"]}`, `"args" is an object`},
+		{`{"kind":"exec","args":null}`, `"args" is an object`},
+		{`{"kind":"exec","timeoutMs":0}`, `"timeoutMs" cannot be 0`},
+		{`{"kind":"exec","timeoutMs":1.5}`, `"timeoutMs" takes a whole number, not a JSON number 1.5`},
+		{`{"kind":"exec","shellEnv":{"A":1}}`, `takes a string, not a JSON number`},
 		{`{"kind":"writeFile","content":"a","contentBase64":"YQ=="}`, `one of "content" and "contentBase64"`},
-		{`{"kind":"stat","content":"a"}`, "stat takes no content"},
+		{`{"kind":"writeFile","contentBase64":"YQ"}`, `"contentBase64" is not base64`},
+		{`{"kind":"fileInfo","content":"a"}`, "fileInfo takes no content"},
 		{`{"cancel":"i"}`, `no instruction "i" is under way`},
+		{`{"cancel":"i","args":{}}`, `beside "cancel" or "server"`},
 		{`{"server":"explode","deviceId":"d"}`, `not "explode"`},
+		{`{"server":"drop","deviceId":"dev_none"}`, `no device "dev_none" is enrolled`},
+		{`{"server":"drain","deviceId":"dev_none"}`, `"drain" is about no device`},
 		{`{"kind":"exec","deviceId":"dev_none"}`, `no device "dev_none" is enrolled`},
 		{"echo \xff", "not valid UTF-8"},
 	} {
 		s.say(c.line)
-		if e := s.until("refused"); !strings.Contains(e.Message, c.want) {
+		if e := s.until("refused"); !strings.Contains(e.Message, c.want) || e.Line != i+3 || strings.Contains(e.Message, "Go ") {
 			t.Errorf("%s: %+v", c.line, e)
 		}
 	}
 	s.ends(exitUnexpected)
+}
+
+func TestALineThatIsTooLongIsOneLine(t *testing.T) {
+	in := bufio.NewReaderSize(strings.NewReader("short\r\n"+strings.Repeat("long", 30)+"\nlast"), 16)
+	for _, want := range []struct {
+		text string
+		long bool
+		err  error
+	}{{"short", false, nil}, {"", true, nil}, {"last", false, io.EOF}} {
+		if text, long, err := readLine(in, 100); string(text) != want.text || long != want.long || err != want.err {
+			t.Errorf("%q, %t, %v, want %+v", text, long, err, want)
+		}
+	}
+}
+
+func TestTheLinesOfTheReferenceServersHelpAreRequests(t *testing.T) {
+	n := 0
+	for line := range strings.Lines(newRefserver(&app{}).Long) {
+		if !strings.HasPrefix(line, "  {") {
+			continue
+		}
+		n++
+		if _, err := parseRequest(bytes.TrimSpace([]byte(line))); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if n < 4 {
+		t.Errorf("only %d", n)
+	}
+}
+
+func TestDevicesComeAndGoAtTheReferenceServer(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	s := m.referenceServer()
+	s.say("echo first")
+	if e := s.until("waiting"); e.Line != 1 {
+		t.Errorf("%+v", e)
+	}
+	first := m.serve(m.enroll(""))
+	if e := s.until("sent"); e.Line != 1 || e.DeviceID != first.device {
+		t.Errorf("%+v", e)
+	}
+	first.send(os.Kill)
+	if e := s.until("disconnected"); e.DeviceID != first.device || e.Gen != "1" {
+		t.Errorf("%+v", e)
+	}
+	s.say(`{"server":"drop","deviceId":"` + first.device + `"}`)
+	if e := s.until("refused"); !strings.Contains(e.Message, "is not connected") {
+		t.Errorf("%+v", e)
+	}
+	<-first.ended
+	first = m.serve(first.device)
+	if e := s.until("connected"); e.DeviceID != first.device {
+		t.Errorf("%+v", e)
+	}
+
+	second := m.serve(m.enroll(""))
+	s.until("connected")
+	s.say("echo whose")
+	if e := s.until("refused"); !strings.Contains(e.Message, first.device) || !strings.Contains(e.Message, second.device) {
+		t.Errorf("%+v", e)
+	}
+	s.say(`{"server":"revoke","deviceId":"` + first.device + `"}`)
+	s.until("disconnected")
+	first.ends(exitRevoked)
+	s.say("echo the one that is there", `{"deviceId":"`+first.device+`","kind":"exec"}`)
+	if e := s.until("sent"); e.DeviceID != second.device {
+		t.Errorf("%+v", e)
+	}
+	if e := s.until("refused"); !strings.Contains(e.Message, "is revoked") {
+		t.Errorf("%+v", e)
+	}
+
+	s.say(`{"server":"drain"}`)
+	s.until("disconnected")
+	s.say("echo never")
+	if e := s.until("refused"); !strings.Contains(e.Message, "draining") {
+		t.Errorf("%+v", e)
+	}
+	s.say(`{"server":"restart"}`, "echo again")
+	s.until("connected")
+	if e := s.until("settled"); e.By != "result" {
+		t.Errorf("%+v", e)
+	}
+	s.ends(exitUnexpected)
+}
+
+func TestTheReferenceServerEndsThoughNobodyReadsIt(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	s := m.referenceServer()
+	m.serve(m.enroll(""))
+	s.say("yes")
+	s.until("output") // and no more is read
+	interrupt(t, s.cmd)
+}
+
+func TestOutputThatIsLostIsAFailure(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no device that is always full here")
+	}
+	defer full.Close()
+	m := newMachine(t)
+	cmd := m.command("device", "refserver", "--json")
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	if _, err := cmd.StdinPipe(); err != nil { // which stays open
+		t.Fatal(err)
+	}
+	_ = cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != exitUnexpected || !strings.Contains(stderr.String(), "no space left on device") {
+		t.Errorf("exit %d, %s", code, stderr.String())
+	}
+}
+
+func TestTheReferenceServerSaysWhyItCannotListen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	m := newMachine(t)
+	for address, want := range map[string]struct {
+		code int
+		says string
+	}{
+		"8080":                  {exitUsage, "HOST:PORT"},
+		"127.0.0.1":             {exitUsage, "HOST:PORT"},
+		"http://127.0.0.1:0":    {exitUsage, "HOST:PORT"},
+		"127.0.0.1:99999":       {exitUsage, `"99999" is not a port`},
+		"127.0.0.1:web-site":    {exitUsage, `"web-site" is not a port`},
+		"192.0.2.1:0":           {exitUnexpected, "does not have the address 192.0.2.1"},
+		taken.Addr().String():   {exitUnexpected, "port, or 0 for a free one"},
+		"no-such-host.invalid:": {exitUnexpected, `the host "no-such-host.invalid" is not known`},
+	} {
+		s := m.run("device", "refserver", "--listen", address)
+		if s.code != want.code || !strings.Contains(strings.ReplaceAll(s.stderr, "\n", " "), want.says) || s.stdout != "" {
+			t.Errorf("%s: %+v", address, s)
+		}
+		fits(t, address, s.stderr)
+		inPlainWords(t, address, s.stderr)
+	}
+}
+
+func TestTheReferenceServerNamesAnAddressThatCanBeEnrolledWith(t *testing.T) {
+	for at, want := range map[string]struct {
+		url string
+		reach
+	}{
+		"127.0.0.1:80":   {"http://127.0.0.1:80", hereAlone},
+		"[::1]:80":       {"http://[::1]:80", hereAlone},
+		"[::]:80":        {"http://127.0.0.1:80", everywhere},
+		"0.0.0.0:80":     {"http://127.0.0.1:80", everywhere},
+		"192.0.2.1:8080": {"http://192.0.2.1:8080", byAddress},
+	} {
+		addr, err := net.ResolveTCPAddr("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if url, from := addressOf(addr); url != want.url || from != want.reach {
+			t.Errorf("%s: %s, %d", at, url, from)
+		}
+		var told bytes.Buffer
+		out := newOutlet(t.Context(), nil, func() {})
+		(&reporter{app: &app{stderr: &told}, out: out}).listening(addr)
+		if err := out.end(); err != nil {
+			t.Error(err)
+		}
+		if insecure := strings.Contains(told.String(), "--allow-insecure"); insecure != (want.reach != hereAlone) {
+			t.Errorf("%s: %s", at, told.String())
+		}
+		fits(t, at, told.String())
+	}
 }
 
 func TestTheReferenceServerObjectsToWhatIsWrong(t *testing.T) {
@@ -197,12 +387,17 @@ func TestTheReferenceServerObjectsToWhatIsWrong(t *testing.T) {
 			break
 		}
 	}
-	s.say(`{"server":"restart"}`) // a line, so that the end of lines is the end
-	rest := s.ends(exitUnexpected)
-	if len(rest) == 0 || rest[0].Event != "violation" || rest[0].Reason != refserver.NotJSON {
-		t.Errorf("%+v", rest)
+	if e := s.until("violation"); e.Reason != refserver.NotJSON || !strings.HasPrefix(e.Message, "not_json") ||
+		!strings.Contains(e.Message, "(a frame of 8 bytes on connection 1)") {
+		t.Errorf("%+v", e)
 	}
-	if !strings.Contains(s.stderr.String(), string(refserver.NotJSON)) {
-		t.Errorf("not logged:\n%s", s.stderr.String())
+	s.say(`{"server":"restart"}`) // a line, so that the end of lines is the end
+	for _, e := range s.ends(exitUnexpected) {
+		if e.Event == "violation" {
+			t.Errorf("told again: %+v", e)
+		}
+	}
+	if s.stderr.Len() > 0 {
+		t.Errorf("%s", s.stderr.String())
 	}
 }

@@ -101,10 +101,10 @@ are left out where there is nothing to say.
                      restarts*, lastExit*, text*, problem*
   conformance        passed, failed, notApplicable, rows and more
   refserver          a line for each event: event (listening, connected,
-                     goodbye, sent, output, settled, refused, violation),
-                     server*, deviceId*, gen*, instructionId*, kind*, chunk*,
-                     text*, base64*, outcome*, settledBy*, bytes*, reason*,
-                     line*, message*
+                     disconnected, goodbye, waiting, sent, output, settled,
+                     refused, violation), server*, line*, deviceId*, gen*,
+                     instructionId*, kind*, chunk*, text*, base64*, outcome*,
+                     settledBy*, bytes*, reason*, message*
   version            version, revision*, modified*, protocolVersion, go,
                      platform
 
