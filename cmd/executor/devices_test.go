@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -261,4 +262,36 @@ func TestTheNextStepsAfterEnrollingNameTheDeviceWhereThereAreOthers(t *testing.T
 			}
 		}
 	}
+}
+
+func TestWhatWasDoneIsSaidThoughTheAnswerIsLost(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no device that is always full here")
+	}
+	defer full.Close()
+	m := newMachine(t)
+	cmd := m.command("device", "enroll", "--server", m.url, "--workspace", t.TempDir(), "--key-store", "file")
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	_ = cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != exitUnexpected || !strings.Contains(stderr.String(), m.devices()[0]+" is enrolled") {
+		t.Errorf("exit %d, %s", code, stderr.String())
+	}
+}
+
+func TestAnAnswerThatNobodyTypesEndsItsLine(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	m.stdin = strings.NewReader("no\n")
+	s := m.run("device", "unenroll")
+	if s.code != exitUnexpected || !strings.HasSuffix(s.stderr, "[y/N] \nsema: nothing was changed: not confirmed\n") {
+		t.Errorf("%+v", s)
+	}
+	m.stdin = strings.NewReader("yes\n")
+	s = m.run("device", "unenroll")
+	if s.code != 0 || !strings.Contains(s.stderr, "[y/N] \n") {
+		t.Errorf("%+v", s)
+	}
+	fits(t, "unenroll", s.stderr)
 }

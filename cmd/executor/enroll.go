@@ -142,7 +142,10 @@ func (a *app) enroll(c *cobra.Command, f enrollFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.printEnrolled(c.Context(), done, f.json)
+	if err := a.printEnrolled(c.Context(), done, f.json); err != nil {
+		return fmt.Errorf("%s is enrolled, but that could not be told: %w", done.Record.DeviceID, err)
+	}
+	return nil
 }
 
 // enrolledIndent stands below the names of what printEnrolled tells.

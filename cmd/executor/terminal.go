@@ -16,6 +16,12 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// isTyped reports whether r is a person at a terminal, who ends a line there.
+func isTyped(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // movesCursor reports whether w is a terminal that does more than print.
 func movesCursor(w io.Writer) bool { return isTerminal(w) && os.Getenv("TERM") != "dumb" }
 

@@ -92,8 +92,10 @@ var errNotConfirmed = errors.New("nothing was changed: not confirmed")
 func (a *app) confirm(question string) error {
 	fmt.Fprint(a.stderr, foldAll(question+" [y/N]", "", columns-1)+" ")
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if err != nil && answer == "" {
+	if !isTyped(a.stdin) || answer == "" {
 		fmt.Fprintln(a.stderr)
+	}
+	if err != nil && answer == "" {
 		return exitWith(exitUsage, fmt.Errorf("%w.\nWhere nobody can answer, say --yes", errNotConfirmed))
 	}
 	switch strings.ToLower(strings.TrimSpace(answer)) {
