@@ -70,7 +70,10 @@ func objection(v refserver.Violation) string {
 		if v.Type != "" {
 			what = v.Type
 		}
-		about = fmt.Sprintf("%s of %d bytes on connection %d", what, v.Size, v.Conn)
+		if v.Size > 0 {
+			what += fmt.Sprintf(" of %d bytes", v.Size)
+		}
+		about = fmt.Sprintf("%s on connection %d", what, v.Conn)
 	}
 	for _, more := range []struct{ name, value string }{{"device", v.DeviceID}, {"instruction", v.InstructionID}, {"gen", string(v.Gen)}} {
 		if more.value != "" {

@@ -35,6 +35,9 @@ sema device status.`,
 		if err != nil && none == nil {
 			return err
 		}
+		if unknown := a.nothingLeft(ctx, m, id); unknown != nil {
+			return unknown
+		}
 		if asJSON {
 			status := serviceStatus{DeviceID: id, State: state}
 			if none != nil {

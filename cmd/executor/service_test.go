@@ -198,9 +198,13 @@ func TestAServiceOutlivesItsRecordAndCanBeRemoved(t *testing.T) {
 		if s := m.service(k, verb); s.code != exitNoDevice {
 			t.Errorf("%s without any device: exit %d, %s", verb, s.code, s.stderr)
 		}
+		k = &keeper{state: service.State{Installed: true}}
 		if s := m.service(k, verb, "--device", "dev_gone"); s.code != 0 {
 			t.Errorf("%s by name: exit %d, %s", verb, s.code, s.stderr)
 		}
+	}
+	if s := m.service(&keeper{}, "status", "--device", "dev_gone"); s.code != exitNoDevice {
+		t.Errorf("of neither a device nor a service: exit %d, %s", s.code, s.stdout)
 	}
 }
 
@@ -283,11 +287,6 @@ func TestServiceStatusReadsWell(t *testing.T) {
 		state service.State
 		want  string
 	}{
-		"not installed": {service.State{}, `device     dev_01J8ZQ4T9X0000000000000000
-service    not installed
-           Install it:
-             sema device service install --device dev_01J8ZQ4T9X0000000000000000
-`},
 		"running": {service.State{Manager: "systemd", Service: "x.service", File: "/x.service", Installed: true, Enabled: true, Lingering: &yes,
 			Running: true, Phase: "active (running)", PID: 7, Restarts: 2, Text: "active"}, `device     dev_01J8ZQ4T9X0000000000000000
 service    x.service (systemd)
@@ -345,6 +344,18 @@ starts     when told to
 				t.Errorf("as JSON: %s, %v", s.stdout, err)
 			}
 		})
+	}
+}
+
+func TestServiceStatusOfADeviceWithoutAService(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	want := "device     " + id + "\nservice    not installed\n           Install it:\n             sema device service install\n"
+	if s := m.service(&keeper{}, "status"); s.code != 0 || s.stdout != want {
+		t.Errorf("exit %d, got\n%s\nwant\n%s", s.code, s.stdout, want)
+	}
+	if s := m.service(&keeper{}, "status", "--json"); s.code != 0 || !strings.Contains(s.stdout, `"installed":false`) {
+		t.Errorf("%+v", s)
 	}
 }
 
