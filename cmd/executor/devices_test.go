@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -294,4 +296,16 @@ func TestAnAnswerThatNobodyTypesEndsItsLine(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	fits(t, "unenroll", s.stderr)
+}
+
+func TestADeviceThatIsUnenrolledMeanwhileIsNoDevice(t *testing.T) {
+	m := newMachine(t)
+	r := m.record(m.enroll(""))
+	if err := m.home().Unenroll(t.Context(), r, m.stores()); err != nil {
+		t.Fatal(err)
+	}
+	err := (&app{}).ended(t.Context(), m.home(), r, slog.New(slog.DiscardHandler), errors.New("lock: no such file or directory"))
+	if exitCode(err) != exitNoDevice {
+		t.Errorf("exit %d: %v", exitCode(err), err)
+	}
 }

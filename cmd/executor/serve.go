@@ -239,6 +239,10 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 	case errors.As(err, &old):
 		return exitWith(exitTooOld, fmt.Errorf("%w.\nInstall a newer version of sema", err))
 	}
+	var gone *enroll.NoDeviceError
+	if _, now := home.Record(record.DeviceID); errors.As(now, &gone) {
+		return gone // unenrolled while it started, which any other error comes of
+	}
 	return err
 }
 
