@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/sema-agent/device-executor/internal/remedy"
@@ -42,6 +43,9 @@ type reporter struct {
 	app  *app
 	out  *outlet
 	json bool
+
+	mu     sync.Mutex
+	midway bool // what an instruction put out last on the terminal has not ended its line
 }
 
 // listening tells where the server is.
@@ -71,7 +75,13 @@ func (r *reporter) tell(e event) {
 		r.out.say(r.app.stdout, encoded(e))
 		return
 	}
-	r.out.say(r.app.stderr, []byte(foldAll(e.words(), "", columns)+"\n"))
+	text := foldAll(e.words(), "", columns) + "\n"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.midway {
+		text, r.midway = "\n"+text, false
+	}
+	r.out.say(r.app.stderr, []byte(text))
 }
 
 // output passes on what an instruction put out.
@@ -81,6 +91,11 @@ func (r *reporter) output(e event) error {
 		if e.Chunk == wire.ChunkStderr {
 			to = r.app.stderr
 		}
+		r.mu.Lock()
+		if isTerminal(to) {
+			r.midway = !bytes.HasSuffix(e.data, []byte("\n"))
+		}
+		r.mu.Unlock()
 		return r.out.pass(to, e.data)
 	}
 	if utf8.Valid(e.data) {
