@@ -48,13 +48,23 @@ func writeDurably(path string, data []byte) (err error) {
 func besideHead(path string) string { return "." + filepath.Base(path) + "." }
 
 // sweepBeside removes what writers of the file at path that were killed left beside
-// it. A writer at work would lose its own.
+// it. A writer at work would lose its own. What somebody else removes meanwhile is
+// no error, nor is a folder that is gone.
 func sweepBeside(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
+	err = unlessGone(err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), besideHead(path)) {
-			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), e.Name())))
+			err = errors.Join(err, unlessGone(os.Remove(filepath.Join(filepath.Dir(path), e.Name()))))
 		}
+	}
+	return err
+}
+
+// unlessGone is the error of a removal, or none if there was nothing to remove.
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }

@@ -71,15 +71,11 @@ func (s fileStore) Load(ctx context.Context, ref KeyRef) (handshake.PrivateKey, 
 func (s fileStore) Delete(ctx context.Context, ref KeyRef) error {
 	path := filepath.Join(ref.Dir, keyFile)
 	_, err := onTime(ctx, func() (struct{}, error) {
-		if err := sweepBeside(path); err != nil { // copies of it that a killed Save left
-			return struct{}{}, err
-		}
-		if err := os.Remove(path); err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, syncDir(ref.Dir)
+		// Copies of it that a killed Save left go first, and the key in any case.
+		err := errors.Join(sweepBeside(path), unlessGone(os.Remove(path)))
+		return struct{}{}, errors.Join(err, unlessGone(syncDir(ref.Dir)))
 	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return s.trouble(ctx, ref, "delete", KeyIO, path, err)
 	}
 	return nil

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -76,6 +78,49 @@ func TestACopyThatAKilledStoreLeftGoesWithTheKey(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(left) != 1 || left[0].Name() != ".device.json.123456" {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A revoked device's key is deleted by every command that meets it, so by two at once,
+// too: what one of them has taken away must not pass for the key to the other.
+func TestAKeyGoesWhateverBecomesOfTheCopiesBesideIt(t *testing.T) {
+	store, ref, path := filed(t)
+	for round := range 10 {
+		if err := os.WriteFile(path, []byte("key"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			if err := os.WriteFile(filepath.Join(ref.Dir, fmt.Sprintf(".key.%d", i)), []byte("key"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				if err := store.Delete(t.Context(), ref); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("round %d: two said that the key is gone, and it is there (%v)", round, err)
+		}
+	}
+
+	if err := os.WriteFile(path, []byte("key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(ref.Dir, ".key.odd", "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // whether the key is still there or not
+		if err := store.Delete(t.Context(), ref); err == nil {
+			t.Error("nothing is said of what could not be removed")
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Error("the key stayed for the sake of what lies beside it")
+		}
 	}
 }
 
