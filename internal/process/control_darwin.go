@@ -94,7 +94,7 @@ func (c *control) Start(ctx context.Context, s Spec) (Command, error) {
 	c.work.Go(cmd.attend)
 	if closed {
 		cmd.Release()
-		return nil, ErrClosed
+		return nil, fmt.Errorf("%w, and its command had begun: %w", ErrClosed, &SurvivorsError{})
 	}
 	return cmd, nil
 }
