@@ -19,7 +19,16 @@ func (w *work) exec(f serverFrame) frame {
 	if json.Unmarshal(f.Args, &args) != nil || args.Command == nil {
 		return failure("invalid", "args.command is not a text")
 	}
-	cmd := exec.Command("/bin/sh", "-c", *args.Command)
+	// The command waits until its number is on record, so that a crash at any moment
+	// leaves either no command or one that the next start finds.
+	gate, open, err := os.Pipe()
+	if err != nil {
+		return failure("spawn_error", err.Error())
+	}
+	defer gate.Close()
+	defer open.Close()
+	cmd := exec.Command("/bin/sh", "-c", `read -r go <&3 && exec /bin/sh -c "$0" 3<&-`, *args.Command)
+	cmd.ExtraFiles = []*os.File{gate}
 	cmd.Dir = f.Cwd
 	if cmd.Dir == "" {
 		cmd.Dir = w.a.id.Workspace
@@ -68,8 +77,13 @@ func (w *work) exec(f serverFrame) frame {
 	}
 	pid := cmd.Process.Pid
 	note := filepath.Join(w.a.home, "group-"+strconv.Itoa(pid))
-	os.WriteFile(note, nil, 0o600)
+	if err := os.WriteFile(note, []byte(bootTime()), 0o600); err != nil {
+		syscall.Kill(-pid, syscall.SIGKILL)
+		cmd.Wait()
+		return failure("spawn_error", err.Error())
+	}
 	defer os.Remove(note)
+	open.Write([]byte("go\n"))
 	cmd.Stdout.(*os.File).Close()
 	cmd.Stderr.(*os.File).Close()
 
@@ -164,7 +178,17 @@ func killTree(root int) {
 	}
 }
 
-// endLeftovers ends the commands of a process that was killed.
+// bootTime tells one run of the machine from another.
+func bootTime() string {
+	out, err := exec.Command("ps", "-o", "lstart=", "-p", "1").Output()
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
+
+// endLeftovers ends the commands of a process that was killed. After a reboot their
+// numbers are others', who are left alone.
 func endLeftovers(home string) error {
 	notes, err := filepath.Glob(filepath.Join(home, "group-*"))
 	if err != nil {
@@ -175,7 +199,8 @@ func endLeftovers(home string) error {
 		if err != nil {
 			continue
 		}
-		for syscall.Kill(-pid, syscall.SIGKILL) == nil && anyInGroup(pid) {
+		boot, err := os.ReadFile(n)
+		for err == nil && string(boot) == bootTime() && syscall.Kill(-pid, syscall.SIGKILL) == nil && anyInGroup(pid) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		os.Remove(n)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -219,16 +220,6 @@ func (w *work) write(kind, path string, length int64, digest string) frame {
 	}
 	defer os.Remove(temp.Name()) // fails once it has its name
 	defer temp.Close()
-	if kind == "appendFile" {
-		old, err := os.Open(path)
-		if err == nil {
-			_, err = io.Copy(temp, old)
-			old.Close()
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return wrong(err)
-		}
-	}
 	sum, got := sha256.New(), int64(0)
 	for {
 		var p serverFrame
@@ -256,21 +247,61 @@ func (w *work) write(kind, path string, length int64, digest string) frame {
 			if got != length || hex.EncodeToString(sum.Sum(nil)) != digest {
 				return failure("invalid", "the content is not what was announced; nothing was written")
 			}
-			if err := errors.Join(temp.Chmod(mode), temp.Sync(), temp.Close()); err != nil {
-				return wrong(err)
-			}
 			if isClosed(w.ended) {
 				return w.stopped(false)
 			}
-			if err := os.Rename(temp.Name(), path); err != nil {
-				return wrong(err)
-			}
 			if kind == "appendFile" {
+				if err := appendTo(path, temp, mode); err != nil {
+					return wrong(err)
+				}
 				return frame{"ok": true, "kind": "void"}
+			}
+			if err := place(temp, path, mode); err != nil {
+				return wrong(err)
 			}
 			return frame{"ok": true, "kind": "write", "canonicalPath": path}
 		}
 	}
+}
+
+// place gives a finished file its name, in one step.
+func place(f *os.File, path string, mode fs.FileMode) error {
+	if err := errors.Join(f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// appending lets one append at a time look at what is there and replace it.
+var appending sync.Mutex
+
+// appendTo puts a file in place that holds what is at path and then what is in more.
+func appendTo(path string, more *os.File, mode fs.FileMode) error {
+	appending.Lock()
+	defer appending.Unlock()
+	whole, err := os.CreateTemp(filepath.Dir(path), ".minimal-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(whole.Name()) // fails once it has its name
+	defer whole.Close()
+	old, err := os.Open(path)
+	switch {
+	case err == nil:
+		defer old.Close()
+		if _, err := io.Copy(whole, old); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if _, err := more.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := io.Copy(whole, more); err != nil {
+		return err
+	}
+	return place(whole, path, mode)
 }
 
 func temporary(f serverFrame) frame {
