@@ -272,6 +272,16 @@ type answer struct {
 
 // ask dispatches an instruction and collects its output.
 func (c *Case) ask(d refserver.Dispatch) *asked {
+	a, err := c.dispatch(d)
+	if c.ctx.Err() != nil {
+		c.stop("the row's time ran out before %s was asked", d.Kind)
+	}
+	c.must(err)
+	return a
+}
+
+// dispatch is ask for hooks of the server, which must not end the row.
+func (c *Case) dispatch(d refserver.Dispatch) (*asked, error) {
 	a := &asked{c: c, out: map[wire.ChunkKind]*bytes.Buffer{}, sent: time.Now()}
 	if d.Deliver == nil {
 		d.Deliver = func(kind wire.ChunkKind, data []byte) error {
@@ -285,9 +295,8 @@ func (c *Case) ask(d refserver.Dispatch) *asked {
 		}
 	}
 	call, err := c.server.Dispatch(c.ctx, c.device, d)
-	c.must(err)
 	a.Call = call
-	return a
+	return a, err
 }
 
 func (a *asked) bytes(kind wire.ChunkKind) []byte {
@@ -312,9 +321,18 @@ func (a *asked) settled() answer {
 func (c *Case) do(d refserver.Dispatch) answer { return c.ask(d).settled() }
 
 // run is an exec of a shell command.
-func run(text string) refserver.Dispatch {
-	return refserver.Dispatch{Kind: wire.KindExec, Args: wire.ExecArgs{Command: text}}
+func run(text string) refserver.Dispatch { return runAs(wire.KindExec, text) }
+
+// live is an execStream of a shell command: its output comes while it runs, where
+// that of an exec may wait for its end (§3.1).
+func live(text string) refserver.Dispatch { return runAs(wire.KindExecStream, text) }
+
+func runAs(kind wire.Kind, text string) refserver.Dispatch {
+	return refserver.Dispatch{Kind: kind, Args: wire.ExecArgs{Command: text}}
 }
+
+// commands are the kinds that run one.
+var commands = []wire.Kind{wire.KindExec, wire.KindExecStream}
 
 // on is an instruction about one path.
 func on(kind wire.Kind, path string) refserver.Dispatch {
@@ -332,6 +350,24 @@ func (c *Case) exited(a answer, code int64) bool {
 	return c.expect(ok && e.ExitCode == code && a.By == refserver.ByResult, "expected exit code %d, got %s", code, tell(a))
 }
 
+// whole expects all of a command's output, or an outcome that owns to what is missing
+// of it (§3.3).
+func (c *Case) whole(a answer, stdout, stderr string) {
+	var cut wire.Truncated
+	if e, ok := a.Outcome.(wire.ExecOutcome); ok && e.Truncated != nil {
+		cut = *e.Truncated
+	}
+	check := func(name, got, want string, cut bool) {
+		if cut {
+			c.expect(len(got) < len(want), "%s is said to be truncated, and all its %d bytes are there", name, len(got))
+			return
+		}
+		c.expect(got == want, "%s: %d bytes came, not the %d that were written, or others", name, len(got), len(want))
+	}
+	check("stdout", string(a.stdout), stdout, cut.Stdout)
+	check("stderr", string(a.stderr), stderr, cut.Stderr)
+}
+
 // failed expects a failure with one of the codes.
 func (c *Case) failed(what string, a answer, codes ...wire.ErrorCode) bool {
 	f, ok := a.Outcome.(wire.Failure)
@@ -342,11 +378,16 @@ func (c *Case) failed(what string, a answer, codes ...wire.ErrorCode) bool {
 	return c.expect(good, "%s: expected a failure %v, got %s", what, codes, tell(a))
 }
 
-// succeeded expects the device's own success.
-func (c *Case) succeeded(what string, a answer) bool {
+// done reports whether the device itself says that it did what was asked.
+func (c *Case) done(a answer) bool {
 	_, bad := a.Outcome.(wire.Failure)
 	_, cancelled := a.Outcome.(wire.CancelledOutcome)
-	return c.expect(!bad && !cancelled && a.By == refserver.ByResult, "%s: expected success, got %s", what, tell(a))
+	return !bad && !cancelled && a.By == refserver.ByResult
+}
+
+// succeeded expects the device's own success.
+func (c *Case) succeeded(what string, a answer) bool {
+	return c.expect(c.done(a), "%s: expected success, got %s", what, tell(a))
 }
 
 // tell describes a settlement without its output.

@@ -383,7 +383,7 @@ func garbageAfterHello(c *Case) {
 	}})
 	c.serve()
 	c.expect(c.eventually(40*time.Second, func() bool { return next.Load() >= 4 }), "%d handshakes", next.Load())
-	spaced(c, c.hellos())
+	spaced(c, helloTimes(c.hellos()))
 	c.server.SetFaults(refserver.Faults{})
 	c.healthy(false)
 }

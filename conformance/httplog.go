@@ -39,6 +39,8 @@ type httpLog struct {
 	lose func(path string, n int) bool
 	// movedTo, once set, is the only path on which upgrades are let through.
 	movedTo atomic.Pointer[string]
+	// down, while set, ends every request without an answer.
+	down atomic.Bool
 
 	mu       sync.Mutex
 	calls    []httpCall
@@ -47,6 +49,7 @@ type httpLog struct {
 
 // upgrade is one request to become a WebSocket.
 type upgrade struct {
+	at          time.Time
 	method, uri string
 	header      http.Header
 }
@@ -55,8 +58,11 @@ func (l *httpLog) over(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
 			l.mu.Lock()
-			l.upgrades = append(l.upgrades, upgrade{r.Method, r.RequestURI, r.Header.Clone()})
+			l.upgrades = append(l.upgrades, upgrade{time.Now(), r.Method, r.RequestURI, r.Header.Clone()})
 			l.mu.Unlock()
+			if l.down.Load() {
+				panic(http.ErrAbortHandler)
+			}
 			if to := l.movedTo.Load(); to != nil {
 				if r.URL.Path != *to {
 					http.NotFound(w, r)
@@ -73,6 +79,12 @@ func (l *httpLog) over(next http.Handler) http.Handler {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		n := len(l.to(r.URL.Path))
+		if l.down.Load() {
+			l.mu.Lock()
+			l.calls = append(l.calls, httpCall{at: time.Now(), path: r.URL.Path, body: string(body)})
+			l.mu.Unlock()
+			panic(http.ErrAbortHandler)
+		}
 		kept := httptest.NewRecorder()
 		if l.instead == nil || !l.instead(kept, r.URL.Path, n) {
 			next.ServeHTTP(kept, r)

@@ -4,9 +4,13 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // keyFile is a file in which the device's private key was found, and how it is
@@ -16,43 +20,82 @@ type keyFile struct {
 	seed []byte
 }
 
-// findKey looks through the executor's files for the private half of a public key:
-// raw, in hex or in base64, alone or among other text, as a seed or as a seed with
-// its public half.
-func findKey(home string, public ed25519.PublicKey) ([]keyFile, error) {
+// findKey looks through the row's files for the private half of what was registered.
+func (c *Case) findKey() []keyFile {
+	public := c.publicKey()
 	var found []keyFile
-	err := filepath.WalkDir(home, func(path string, d os.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	c.must(filepath.WalkDir(c.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || isPrinted(path) {
 			return nil // gone, or none of ours to read
 		}
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return nil
 		}
-		for _, seed := range seedsIn(b) {
-			if ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey).Equal(public) {
-				found = append(found, keyFile{path, seed})
-				break
-			}
+		if seed := seedIn(b, public); seed != nil {
+			found = append(found, keyFile{path, seed})
 		}
 		return nil
-	})
-	return found, err
+	}))
+	return found
 }
 
-// seedsIn lists what may be a seed in a file.
-func seedsIn(b []byte) [][]byte {
-	var seeds [][]byte
-	add := func(s []byte) {
-		switch {
-		case len(s) == 32, len(s) == 64:
-			seeds = append(seeds, s[:32])
-		case len(s) > 32 && len(s) < 200: // PKCS #8 ends in the seed
-			seeds = append(seeds, s[len(s)-32:])
+// seedIn finds the private half of a public key in a file, nil if it is not there:
+// raw, in hex, in base64, in PEM or as a list of numbers, alone or within any text or
+// encoding, such as PKCS #8 or OpenSSH's.
+func seedIn(b []byte, public ed25519.PublicKey) []byte {
+	for _, blob := range blobsIn(b) {
+		for ; len(blob) >= ed25519.SeedSize; blob = blob[1:] {
+			seed := blob[:ed25519.SeedSize]
+			if ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey).Equal(public) {
+				return seed
+			}
 		}
 	}
-	add(b)
-	for _, word := range strings.FieldsFunc(string(b), func(r rune) bool {
+	return nil
+}
+
+// mostBlob is how long a piece of binary may be that is looked through for a key.
+const mostBlob = 8 << 10
+
+// numbers is a list as JSON has it.
+var numbers = regexp.MustCompile(`\[[0-9,\s]+\]`)
+
+// blobsIn lists the pieces of binary that a file holds in any form, each once.
+func blobsIn(b []byte) [][]byte {
+	var blobs [][]byte
+	seen := map[string]bool{}
+	add := func(s []byte) {
+		if len(s) >= ed25519.SeedSize && len(s) <= mostBlob && !seen[string(s)] {
+			seen[string(s)] = true
+			blobs = append(blobs, s)
+		}
+	}
+	if !utf8.Valid(b) || len(b) == ed25519.SeedSize {
+		add(b)
+		return blobs
+	}
+	text := strings.NewReplacer(`\n`, "\n", `\r`, "").Replace(string(b)) // of a text within JSON
+	for rest := []byte(text); ; {
+		block, after := pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		add(block.Bytes)
+		rest = after
+	}
+	for _, list := range numbers.FindAllString(text, -1) {
+		var ns []byte
+		for _, f := range strings.FieldsFunc(list, func(r rune) bool { return r < '0' || r > '9' }) {
+			n, err := strconv.ParseUint(f, 10, 8)
+			if err != nil {
+				break
+			}
+			ns = append(ns, byte(n))
+		}
+		add(ns)
+	}
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool {
 		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-", r)
 	}) {
 		if s, err := hex.DecodeString(word); err == nil {
@@ -64,7 +107,7 @@ func seedsIn(b []byte) [][]byte {
 			}
 		}
 	}
-	return seeds
+	return blobs
 }
 
 // publicKey is what was registered; the row has to watch the HTTP calls.
@@ -82,10 +125,8 @@ func (c *Case) publicKey() ed25519.PublicKey {
 
 // keyFiles are the files that hold the device's private key now.
 func (c *Case) keyFiles() []string {
-	found, err := findKey(c.place.home, c.publicKey())
-	c.must(err)
 	var paths []string
-	for _, f := range found {
+	for _, f := range c.findKey() {
 		paths = append(paths, f.path)
 	}
 	return paths
@@ -95,13 +136,8 @@ func (c *Case) keyFiles() []string {
 func (c *Case) keysIn(paths []string) []string {
 	var left []string
 	for _, p := range paths {
-		if b, err := os.ReadFile(p); err == nil {
-			for _, seed := range seedsIn(b) {
-				if ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey).Equal(c.publicKey()) {
-					left = append(left, p)
-					break
-				}
-			}
+		if b, err := os.ReadFile(p); err == nil && seedIn(b, c.publicKey()) != nil {
+			left = append(left, p)
 		}
 	}
 	return left

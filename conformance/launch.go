@@ -160,16 +160,21 @@ func sweep(mark string) {
 	}
 }
 
-// grep lists the files under a folder that contain any of the texts.
-func grep(dir string, texts ...string) (found []string, err error) {
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+// grep lists the files in the row's folder that contain any of the texts, less those
+// in the workspace, where texts are put on purpose, and those that hold what was
+// printed.
+func (c *Case) grep(texts ...string) (found []string, err error) {
+	err = filepath.WalkDir(c.dir, func(path string, d os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // it went meanwhile
 		}
 		if err != nil {
 			return err
 		}
-		if !d.Type().IsRegular() {
+		if path == c.place.workspace {
+			return filepath.SkipDir
+		}
+		if !d.Type().IsRegular() || isPrinted(path) {
 			return nil
 		}
 		b, err := os.ReadFile(path)

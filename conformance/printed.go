@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type printed struct {
 // newPrinted returns it with the end of the pipe that the process gets; the caller
 // closes that end once the process has it.
 func newPrinted(dir string) (*printed, *os.File, error) {
-	log, err := os.CreateTemp(dir, "printed-*.log")
+	log, err := os.CreateTemp(dir, printedPrefix+"*.log")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,6 +42,11 @@ func newPrinted(dir string) (*printed, *os.File, error) {
 	go p.take()
 	return p, w, nil
 }
+
+const printedPrefix = "printed-"
+
+// isPrinted reports whether a file holds what a process printed.
+func isPrinted(path string) bool { return strings.HasPrefix(filepath.Base(path), printedPrefix) }
 
 func (p *printed) take() {
 	defer close(p.over)

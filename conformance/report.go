@@ -145,6 +145,7 @@ func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
 		switch r.Verdict {
 		case Fail:
 			c.Failure = &junitText{strings.Join(r.Findings, "; "), strings.Join(r.Frames, "\n")}
+			c.Out = strings.Join(r.Output, "\n")
 		case NotApplicable:
 			c.Skipped = &junitText{Message: strings.Join(r.Findings, "; ")}
 		case NotJudged:

@@ -10,6 +10,7 @@ import (
 
 var heartbeatRows = []Row{
 	{ID: "R14-heartbeat", Section: "R14, §2.2", Promise: "a heartbeat each interval, seq increasing, inflight true", run: r14Heartbeat},
+	{ID: "R14-closed", Section: "R14, R2", Promise: "a connection that the server closes without a bye, as for silence, is made anew, and work goes on", run: r14Closed},
 	{ID: "R14-busy", Section: "R14", Promise: "heartbeats go on under a flood of output", run: r14Busy},
 }
 
@@ -18,8 +19,9 @@ func r14Heartbeat(c *Case) {
 	c.begin(refserver.Config{Heartbeat: interval})
 	a := c.ask(run("echo $$ > pid; sleep 8"))
 	c.pidIn(c.path("pid"))
+	before := len(c.trace.messages(fromDevice(wire.TypeHeartbeat)))
 	c.rest(8 * interval)
-	during := c.trace.messages(fromDevice(wire.TypeHeartbeat))
+	during := c.trace.messages(fromDevice(wire.TypeHeartbeat))[before:]
 	c.exited(a.settled(), 0)
 	c.rest(5 * interval)
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
@@ -54,12 +56,8 @@ func r14Heartbeat(c *Case) {
 
 func r14Busy(c *Case) {
 	c.begin(refserver.Config{Heartbeat: time.Second})
-	d := run("head -c 30000000 /dev/zero; sleep 1")
-	d.AckDelivered = true
-	d.Deliver = func(_ wire.ChunkKind, data []byte) error {
-		time.Sleep(time.Duration(len(data)) * 100 * time.Nanosecond) // 10 MB/s
-		return nil
-	}
+	d := live("i=0; while [ $i -lt 200 ]; do head -c 150000 /dev/zero; sleep 0.02; i=$((i+1)); done")
+	d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
 	a := c.ask(d)
 	c.exited(a.settled(), 0)
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
@@ -68,4 +66,25 @@ func r14Busy(c *Case) {
 		c.expect(gap < 3*time.Second, "%v between two heartbeats", gap)
 	}
 	c.expect(len(beats) >= 3, "%d heartbeats", len(beats))
+}
+
+func r14Closed(c *Case) {
+	const interval = 500 * time.Millisecond
+	c.begin(refserver.Config{Heartbeat: interval})
+	a := c.ask(run(counting(250)))
+	c.pidIn(c.path("pid"))
+	epoch := c.state().Epoch
+	first := c.conn()
+	// The server reads nothing for a while, so that it closes as R14 has it.
+	c.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+		if _, hello := f.(*wire.Hello); !hello && c.conn() == first {
+			return refserver.Action{Delay: 4 * interval, Drop: true}
+		}
+		return refserver.Action{}
+	}})
+	c.again(1)
+	c.expect(c.state().Epoch == epoch, "it came back with another epoch")
+	how := a.settled()
+	c.exited(how, 0)
+	c.whole(how, counted(250), "")
 }

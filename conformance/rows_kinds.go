@@ -16,7 +16,7 @@ var kindRows = []Row{
 	{ID: "supports-mandatory", Section: "§3.6, §7", Promise: "every kind that is effectively mandatory is declared", run: supportsMandatory},
 	{ID: "supports-constant", Section: "§3.2", Promise: "supports never varies, neither between connections nor between processes", run: supportsConstant},
 	{ID: "undeclared", Section: "§3.2, §7", Promise: "a kind that is not declared is answered not_supported", run: undeclared},
-	{ID: "bad-args", Section: "§3.3", Promise: "malformed args are answered with a failure that says why, for every declared kind", run: badArgs},
+	{ID: "bad-args", Section: "§3.3", Promise: "args that lack what their kind is about are answered with a failure, for every declared kind", run: badArgs},
 	{ID: "outcome-shapes", Section: "§3.1, §3.3", Promise: "each kind answers with its own outcome, and only with what was asked for", run: outcomeShapes},
 	{ID: "exec-output", Section: "§3.1", Promise: "exec sends both streams and the exit code", run: execOutput},
 	{ID: "exec-codes", Section: "§3.1", Promise: "the exit code is the command's own", run: execCodes},
@@ -37,11 +37,6 @@ func supportsMandatory(c *Case) {
 	c.begin(refserver.Config{})
 	for _, k := range mandatory {
 		c.expect(c.declares(k), "%s is not declared", k)
-	}
-	seen := map[string]bool{}
-	for _, k := range c.state().Supports {
-		c.expect(!seen[k], "%s is declared twice", k)
-		seen[k] = true
 	}
 }
 
@@ -82,12 +77,13 @@ func badArgs(c *Case) {
 		if !c.declares(k) {
 			continue
 		}
-		bad := []string{`{"path":7,"command":false,"prefix":1,"paths":0}`}
-		if k != wire.KindCreateTempDir && k != wire.KindCreateTempFile {
-			bad = append(bad, `{}`)
-		}
-		for _, args := range bad {
-			c.failed(fmt.Sprintf("%s with args %s", k, args), c.do(refserver.Dispatch{Kind: k, RawArgs: json.RawMessage(args)}), wire.CodeInvalid)
+		for _, args := range []string{`{"path":7,"command":false,"prefix":1,"paths":0}`, `{}`} {
+			a := c.do(refserver.Dispatch{Kind: k, RawArgs: json.RawMessage(args)})
+			if k == wire.KindCreateTempDir || k == wire.KindCreateTempFile { // which need none
+				c.expect(a.By == refserver.ByResult, "%s with args %s: %s", k, args, tell(a))
+				continue
+			}
+			c.failed(fmt.Sprintf("%s with args %s", k, args), a)
 		}
 	}
 	c.exited(c.do(run("exit 4")), 4) // and goes on
@@ -126,8 +122,12 @@ func outcomeShapes(c *Case) {
 
 func execOutput(c *Case) {
 	c.begin(refserver.Config{})
-	for _, kind := range []wire.Kind{wire.KindExec, wire.KindExecStream} {
-		a := c.do(refserver.Dispatch{Kind: kind, Args: wire.ExecArgs{Command: `printf 'out \000\377'; printf err >&2; exit 7`}})
+	for _, kind := range commands {
+		text := "several 'lines' of \"text\" \\ $x `y` ü 𝄞\t\u2028<&>\n\n end\n"
+		a := c.do(runAs(kind, "cat <<'EOF'\n"+text+"EOF\n"))
+		c.exited(a, 0)
+		c.expect(string(a.stdout) == text, "%s of a command of several lines: stdout is %q", kind, a.stdout)
+		a = c.do(runAs(kind, `printf 'out \000\377'; printf err >&2; exit 7`))
 		c.exited(a, 7)
 		c.expect(string(a.stdout) == "out \x00\xff", "%s: stdout is %q", kind, a.stdout)
 		c.expect(string(a.stderr) == "err", "%s: stderr is %q", kind, a.stderr)
@@ -152,20 +152,24 @@ func execCwd(c *Case) {
 	c.begin(refserver.Config{})
 	there := c.path("a b", "c")
 	c.must(os.MkdirAll(there, 0o755))
-	d := run("pwd -P")
-	a := c.do(d)
-	c.expect(string(a.stdout) == c.place.workspace+"\n", "without cwd it ran in %q", a.stdout)
-	d.Cwd = there
-	a = c.do(d)
-	c.expect(string(a.stdout) == there+"\n", "with cwd %q it ran in %q", there, a.stdout)
+	for _, kind := range commands {
+		d := runAs(kind, "pwd -P")
+		a := c.do(d)
+		c.expect(string(a.stdout) == c.place.workspace+"\n", "%s without cwd ran in %q", kind, a.stdout)
+		d.Cwd = there
+		a = c.do(d)
+		c.expect(string(a.stdout) == there+"\n", "%s with cwd %q ran in %q", kind, there, a.stdout)
+	}
 }
 
 func execCwdMissing(c *Case) {
 	c.begin(refserver.Config{})
-	d := run("touch " + c.path("ran"))
-	d.Cwd = c.path("not", "there")
-	c.failed("a missing cwd", c.do(d))
-	c.expect(c.read(c.path("ran")) == "" && !exists(c.path("ran")), "the command ran all the same")
+	for _, kind := range commands {
+		d := runAs(kind, "touch "+quote(c.path("ran")))
+		d.Cwd = c.path("not", "there")
+		c.failed("a missing cwd", c.do(d))
+		c.expect(!exists(c.path("ran")), "%s: the command ran all the same", kind)
+	}
 }
 
 func exists(path string) bool {
@@ -175,12 +179,21 @@ func exists(path string) bool {
 
 func execShellEnv(c *Case) {
 	c.begin(refserver.Config{})
-	d := run(`printf %s "$CONFORMANCE_V|$HOME|${PATH:+path}"`)
-	d.ShellEnv = map[string]string{"CONFORMANCE_V": "a 'b' \"c\" $d\nnext", "HOME": "/elsewhere"}
-	a := c.do(d)
-	c.expect(string(a.stdout) == "a 'b' \"c\" $d\nnext|/elsewhere|path", "the command saw %q", a.stdout)
-	a = c.do(run(`printf %s "$CONFORMANCE_V|$HOME"`))
-	c.expect(!strings.Contains(string(a.stdout), "a 'b'") && !strings.Contains(string(a.stdout), "/elsewhere"), "the next command saw %q", a.stdout)
+	for _, kind := range commands {
+		file := c.path("pid-" + string(kind))
+		d := runAs(kind, `printf %s "$CONFORMANCE_V|$HOME|${PATH:+path}"; echo $$ > `+quote(file)+`; sleep 0.5`)
+		d.ShellEnv = map[string]string{"CONFORMANCE_V": "a 'b' \"c\" $d\nnext", "HOME": "/elsewhere"}
+		with := c.ask(d)
+		c.pidIn(file)
+		plain := run(`printf %s "$CONFORMANCE_V|$HOME"`)
+		for _, other := range []string{"a command beside it", "the next command"} {
+			a := c.do(plain)
+			c.expect(!strings.Contains(string(a.stdout), "a 'b'") && !strings.Contains(string(a.stdout), "/elsewhere"), "%s saw %q", other, a.stdout)
+			with.settled()
+		}
+		a := with.settled()
+		c.expect(string(a.stdout) == "a 'b' \"c\" $d\nnext|/elsewhere|path", "%s: the command saw %q", kind, a.stdout)
+	}
 }
 
 func execStdin(c *Case) {

@@ -32,7 +32,7 @@ func r1Once(c *Case) {
 		}
 		return refserver.Action{}
 	}})
-	a := c.ask(run("echo x >> " + mark + "; sleep 0.5"))
+	a := c.ask(run("echo x >> " + quote(mark) + "; sleep 0.5"))
 	c.exited(a.settled(), 0)
 	b, _ := frame.Load().([]byte)
 	c.server.Inject(c.device, b) // long finished
@@ -50,7 +50,7 @@ func r1SameText(c *Case) {
 	c.begin(refserver.Config{})
 	mark := c.path("mark")
 	for range 3 {
-		a := c.do(run("echo x >> " + mark + "; wc -l < " + mark))
+		a := c.do(run("echo x >> " + quote(mark) + "; wc -l < " + quote(mark)))
 		c.exited(a, 0)
 	}
 	c.expect(c.marks(mark) == 3, "three instructions with one text ran %d times", c.marks(mark))

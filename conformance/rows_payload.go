@@ -14,7 +14,7 @@ import (
 )
 
 var payloadRows = []Row{
-	{ID: "payload-parts", Section: "§3.4", Promise: "content arrives in parts of any size, placed by offset and totalLen", run: payloadParts},
+	{ID: "payload-parts", Section: "§3.4", Promise: "content arrives in parts of any size, also of several writes in turn, and each gets its own", run: payloadParts},
 	{ID: "frame-limit", Section: "§2.1", Promise: "frames of up to 1 MiB are taken", run: frameLimit},
 	{ID: "payload-digest", Section: "§3.4", Promise: "content whose digest does not hold changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongDigest) }},
 	{ID: "payload-length", Section: "§3.4", Promise: "content that is not as long as promised changes nothing and leaves nothing", run: func(c *Case) { payloadBroken(c, wrongLength) }},
@@ -33,6 +33,19 @@ func payloadParts(c *Case) {
 		a := c.do(put(wire.KindWriteFile, path, content))
 		c.succeeded(fmt.Sprintf("%d bytes", size), a)
 		c.expect(exists(path) && c.read(path) == string(content), "of %d bytes %d are in the file", size, len(c.read(path)))
+	}
+	var all []*asked
+	contents := map[string][]byte{}
+	for i := range 4 {
+		path := c.path(fmt.Sprintf("beside-%d", i))
+		contents[path] = noise(40_000+i, byte(20+i))
+		all = append(all, c.ask(put(wire.KindWriteFile, path, contents[path])))
+	}
+	for _, a := range all {
+		c.succeeded("a write beside others", a.settled())
+	}
+	for path, content := range contents {
+		c.expect(c.read(path) == string(content), "of the %d bytes of a write beside others %d are in the file, or others", len(content), len(c.read(path)))
 	}
 	path := c.path("whole")
 	big := noise(2<<20+3, 9)
@@ -131,13 +144,21 @@ func payloadBroken(c *Case, how breakage) {
 	}
 }
 
-// onlyIn expects that a folder holds nothing but the target.
+// onlyIn expects that a folder holds nothing but the target, and soon if not at once.
 func (c *Case) onlyIn(dir string, target bool, name string) {
-	entries, err := os.ReadDir(dir)
-	c.must(err)
-	for _, e := range entries {
-		c.expect(target && e.Name() == name, "%s was left in the folder", e.Name())
-	}
+	var left []string
+	c.eventually(2*time.Second, func() bool {
+		entries, err := os.ReadDir(dir)
+		c.must(err)
+		left = nil
+		for _, e := range entries {
+			if !target || e.Name() != name {
+				left = append(left, e.Name())
+			}
+		}
+		return len(left) == 0
+	})
+	c.expect(len(left) == 0, "%q were left in the folder", left)
 }
 
 func payloadCut(c *Case) {
@@ -154,9 +175,7 @@ func payloadCut(c *Case) {
 	c.expect(failed, "content that never came whole was answered with %s", tell(a))
 	c.active()
 	c.expect(c.read(path) == "as it was", "the target was changed")
-	if !c.eventually(patience, func() bool { e, err := os.ReadDir(dir); return err == nil && len(e) == 1 }) {
-		c.onlyIn(dir, true, "target")
-	}
+	c.onlyIn(dir, true, "target")
 	c.succeeded("a write afterwards", c.do(put(wire.KindWriteFile, path, []byte("new"))))
 }
 
@@ -219,7 +238,7 @@ func writeWaits(c *Case) {
 	a := c.ask(put(wire.KindWriteFile, path, noise(5000, 8)))
 	c.rest(time.Second)
 	now := c.read(path)
-	elsewhere, err := grep(c.place.temp, string(noise(5000, 8)[:900])) // less than a part
+	elsewhere, err := c.grep(string(noise(5000, 8)[:900])) // less than a part
 	close(hold)
 	c.must(err)
 	c.expect(len(elsewhere) == 0, "the content is gathered in another folder than the target's, from where no rename is certain")

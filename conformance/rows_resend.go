@@ -38,9 +38,9 @@ func (c *Case) loseResult(command string) (answer, []message) {
 func r5ResultAgain(c *Case) {
 	c.begin(refserver.Config{})
 	mark := c.path("mark")
-	how, results := c.loseResult("echo x >> " + mark + "; echo out; exit 5")
+	how, results := c.loseResult("echo x >> " + quote(mark) + "; echo out; exit 5")
 	c.exited(how, 5)
-	c.expect(len(results) == 2, "%d results went out", len(results))
+	c.expect(len(results) >= 2, "%d results went out", len(results))
 	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
 }
 
@@ -77,26 +77,43 @@ func r5Bounded(c *Case) {
 		return refserver.Action{Drop: ok && r.Outcome == wire.Outcome(wire.ExecOutcome{ExitCode: 77})}
 	}})
 	a := c.ask(run("exit 77"))
+	c.seen("the result", about(a.ID(), fromDevice(wire.TypeResult)))
 	const rounds = 24
-	for range rounds {
-		c.drop()
+	made := 0
+	for ; made < rounds; made++ {
+		n := c.state().Connections
+		c.server.Drop(c.device)
+		if !c.eventually(patience, func() bool { s := c.state(); return s.Active && s.Connections > n }) {
+			break
+		}
 		c.do(on(wire.KindExists, c.path("x"))) // an answer, so that the connection was a good one
 	}
 	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
+	if made < rounds && len(results) == made+1 && !c.exec.ended() {
+		c.skip("it waits longer with every connection that drops, so that only %d sendings were seen", len(results))
+	}
+	c.expect(made == rounds, "it did not come back the %dth time", made+1)
 	c.expect(len(results) < rounds-2, "over %d connections it was sent %d times", rounds+1, len(results))
 }
 
 // loseChunks drops chunks from a number on, on the present connection only, and
-// cuts the connection a few later.
+// cuts the connection a few later, or at the exit chunk.
 func (c *Case) loseChunks(from int64) {
 	first := c.conn()
 	var cut atomic.Bool
-	c.server.SetFaults(refserver.Faults{Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
+	slow := func(_ string, f wire.ServerFrame) refserver.Action {
+		if _, ok := f.(*wire.ChunkAck); ok { // so that more has been sent when one comes
+			return refserver.Action{Delay: 30 * time.Millisecond}
+		}
+		return refserver.Action{}
+	}
+	c.server.SetFaults(refserver.Faults{Outgoing: slow, Incoming: func(_ string, f wire.DeviceFrame) refserver.Action {
 		ch, ok := f.(*wire.Chunk)
-		if !ok || cut.Load() || c.conn() != first || ch.StreamSeq < from {
+		last := ok && ch.Kind == wire.ChunkExit
+		if !ok || cut.Load() || c.conn() != first || ch.StreamSeq < from && !last {
 			return refserver.Action{}
 		}
-		end := ch.StreamSeq >= from+5
+		end := ch.StreamSeq >= from+5 || last
 		if end {
 			cut.Store(true)
 		}
@@ -110,10 +127,10 @@ func (c *Case) loseChunks(from int64) {
 func r7SameBytes(c *Case) {
 	c.begin(refserver.Config{})
 	c.loseChunks(4)
-	a := c.ask(run(counting(120)))
+	a := c.ask(live(counting(120)))
 	how := a.settled()
 	c.exited(how, 0)
-	c.expect(string(how.stdout) == counted(120), "of its output %d bytes came, not %d", len(how.stdout), len(counted(120)))
+	c.whole(how, counted(120), "")
 	first := map[int64]uint64{}
 	again := 0
 	for _, m := range c.chunksOf(a.ID()) {
@@ -123,12 +140,13 @@ func r7SameBytes(c *Case) {
 		}
 		first[m.Seq] = m.sum
 	}
-	c.expect(again >= 5, "only %d of the lost chunks were sent again", again)
+	c.expect(again >= 1, "none of the lost chunks was sent again")
 }
 
 func r8NoGap(c *Case) {
 	c.begin(refserver.Config{GapTimeout: 5 * time.Second})
-	a := c.ask(run("head -c 3000000 /dev/zero | tr '\\0' 'x'; " + counting(150)))
+	a := c.ask(live("echo begun; head -c 3000000 /dev/zero | tr '\\0' 'x'; " + counting(150)))
+	c.seen("output", about(a.ID(), fromDevice(wire.TypeChunk)))
 	for i := range 4 {
 		n := i + 1
 		c.rest(700 * time.Millisecond)
@@ -137,13 +155,13 @@ func r8NoGap(c *Case) {
 	}
 	how := a.settled()
 	c.exited(how, 0)
-	c.expect(string(how.stdout) == strings.Repeat("x", 3_000_000)+counted(150), "%d bytes came, not %d", len(how.stdout), 3_000_000+len(counted(150)))
+	c.whole(how, "begun\n"+strings.Repeat("x", 3_000_000)+counted(150), "")
 	c.contiguous(a.ID(), 0)
 }
 
 func r9Gen(c *Case) {
 	c.begin(refserver.Config{Heartbeat: time.Second})
-	a := c.ask(run(counting(150)))
+	a := c.ask(live(counting(150)))
 	c.seen("output", about(a.ID(), fromDevice(wire.TypeChunk)))
 	c.drop()
 	c.exited(a.settled(), 0)

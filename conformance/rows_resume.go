@@ -37,7 +37,7 @@ func counted(n int) string {
 func r2KeepsRunning(c *Case) {
 	c.begin(refserver.Config{})
 	mark := c.path("mark")
-	a := c.ask(run("echo x >> " + mark + "; " + counting(150)))
+	a := c.ask(run("echo x >> " + quote(mark) + "; " + counting(150)))
 	pid := c.pidIn(c.path("pid"))
 	c.server.Drop(c.device)
 	c.gone()
@@ -47,14 +47,14 @@ func r2KeepsRunning(c *Case) {
 	how := a.settled()
 	c.exited(how, 0)
 	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
-	c.expect(string(how.stdout) == counted(150), "of its output %d bytes came, not %d", len(how.stdout), len(counted(150)))
+	c.whole(how, counted(150), "")
 }
 
 func r2FromWatermark(c *Case) {
 	c.begin(refserver.Config{})
 	c.loseChunks(10) // so that more was sent than the server has
 	// At once, so that later chunks wait while earlier ones are acknowledged.
-	a := c.ask(run("head -c 2000000 /dev/zero; " + counting(100)))
+	a := c.ask(live("head -c 2000000 /dev/zero; " + counting(100)))
 	c.gone()
 	mark := a.Watermark()
 	c.again(1)
@@ -104,7 +104,7 @@ func r2UnlistedResult(c *Case) {
 func r3NewEpoch(c *Case) {
 	c.begin(refserver.Config{})
 	mark := c.path("mark")
-	a := c.ask(run("echo x >> " + mark + "; echo $$ > pid; sleep 30"))
+	a := c.ask(run("echo x >> " + quote(mark) + "; echo $$ > pid; sleep 30"))
 	c.pidIn(c.path("pid"))
 	c.exec.kill()
 	c.gone()

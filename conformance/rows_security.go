@@ -24,7 +24,7 @@ var securityRows = []Row{
 	{ID: "S9-content", Section: "§6.9", Promise: "file bytes, payloads and output stay out of logs and of the executor's files", run: s9Content},
 	{ID: "S9-credential", Section: "§6.9, §6.3", Promise: "the user's credential does not reach a command's environment", run: s9Credential},
 	{ID: "M-outbox-bounded", Section: "§7", Promise: "output that is never acknowledged does not make memory grow without bound", run: mOutbox, limit: 2 * time.Minute},
-	{ID: "M-settles", Section: "§7", Promise: "after much work memory is bounded", run: mSettles, limit: 2 * time.Minute},
+	{ID: "M-settles", Section: "§7", Promise: "what was acknowledged is released: memory does not grow with the work done", run: mSettles, limit: 2 * time.Minute},
 }
 
 func s1Outbound(c *Case) {
@@ -81,8 +81,7 @@ func s2KeyWire(c *Case) {
 	calls := c.watchHTTP()
 	c.open(refserver.Config{Heartbeat: time.Second})
 	c.enroll()
-	found, err := findKey(c.place.home, c.publicKey())
-	c.must(err)
+	found := c.findKey()
 	if len(found) == 0 {
 		c.skip("the key is in no file, so its bytes are not known here")
 	}
@@ -131,9 +130,10 @@ func (c *Case) said(x *process) string {
 	return text
 }
 
-// nowhere expects texts in none of the executor's files, and in nothing it printed.
+// nowhere expects texts in no file that the executor has written on its own account,
+// and in nothing it printed.
 func (c *Case) nowhere(what string, texts ...string) {
-	found, err := grep(c.place.home, texts...)
+	found, err := c.grep(texts...)
 	c.must(err)
 	for _, x := range c.procs {
 		printed := c.said(x)
@@ -159,12 +159,15 @@ func s3Token(c *Case) {
 
 func s4SignOnce(c *Case) {
 	c.begin(refserver.Config{})
-	for range 3 {
-		c.inject(&wire.Challenge{Nonce: "c2Vjb25kIG5vbmNl", ProtocolVersion: 1})
+	c.inject(&wire.Challenge{Nonce: "c2Vjb25kIG5vbmNl", ProtocolVersion: 1})
+	c.rest(500 * time.Millisecond)
+	c.active() // it may have left a connection on which such a thing happens
+	c.exited(c.do(run("exit 5")), 5)
+	signed := map[int64]int{}
+	for _, h := range c.hellos() {
+		signed[h.Conn]++
+		c.expect(signed[h.Conn] == 1, "%d hellos on one socket", signed[h.Conn])
 	}
-	c.exited(c.do(run("sleep 0.5")), 0)
-	c.expect(len(c.hellos()) == 1, "%d hellos on one socket", len(c.hellos()))
-	c.expect(c.state().Connections == 1, "it reconnected")
 }
 
 func s6NoRedirect(c *Case) {
@@ -232,34 +235,50 @@ func s9Credential(c *Case) {
 	c.expect(!strings.Contains(string(a.stdout), credential), "a command can read the user's credential")
 }
 
-// memoryBound is far above what an executor needs and far below what the rows
-// below push through it.
-const memoryBound = 300 << 20
+// resident is what the executor and all its processes hold in memory.
+func (c *Case) resident() int64 {
+	var sum int64
+	for _, pid := range family(c.exec.pid()) {
+		if m, err := memory(pid); err == nil { // else it ended meanwhile
+			sum += m
+		}
+	}
+	if sum == 0 {
+		c.stop("the executor is gone")
+	}
+	return sum
+}
 
 func mOutbox(c *Case) {
 	if !canLook {
 		c.skip("this system does not show memory")
 	}
+	const bound = 300 << 20 // of growth: far above what a bounded outbox needs, far below what comes
 	c.begin(refserver.Config{})
 	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeChunkAck)})
-	a := c.ask(run("echo $$ > pid; exec head -c 2000000000 /dev/zero"))
-	c.pidIn(c.path("pid"))
-	b := c.ask(run("exec head -c 2000000000 /dev/zero >&2"))
-	var most int64
-	for range 50 {
-		c.rest(100 * time.Millisecond)
-		m, err := memory(c.exec.pid())
-		if err != nil {
-			c.stop("the executor is gone: %v", err)
-		}
-		most = max(most, m)
+	large := c.write(c.path("large"), "")
+	c.must(os.Truncate(large, 2_000_000_000)) // of holes, which take no room on the disk
+	base := c.resident()
+	var all []*asked
+	for _, d := range []refserver.Dispatch{
+		run("echo $$ > pid; exec head -c 2000000000 /dev/zero"), run("exec head -c 2000000000 /dev/zero >&2"), on(wire.KindReadBinaryFile, large),
+	} {
+		d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
+		all = append(all, c.ask(d))
 	}
-	c.expect(most < memoryBound, "%d MiB resident with nothing acknowledged", most>>20)
+	c.pidIn(c.path("pid"))
+	var most int64
+	for i := 0; i < 50 && most < bound; i++ {
+		c.rest(100 * time.Millisecond)
+		most = max(most, c.resident()-base)
+	}
+	c.expect(most < bound, "%d MiB more resident with nothing acknowledged", most>>20)
 	c.server.SetFaults(refserver.Faults{})
-	a.Cancel()
-	b.Cancel()
-	for _, x := range []*asked{a, b} {
-		how := x.settled()
+	for _, a := range all {
+		a.Cancel()
+	}
+	for _, a := range all {
+		how := a.settled()
 		c.expect(how.By == refserver.ByResult, "settled %s", tell(how))
 	}
 }
@@ -269,20 +288,28 @@ func mSettles(c *Case) {
 		c.skip("this system does not show memory")
 	}
 	c.begin(refserver.Config{MaxInflight: 8})
-	var all []*asked
-	for i := range 300 {
-		all = append(all, c.ask(on(wire.KindExists, c.path(fmt.Sprint(i)))))
+	const rounds, output = 3, 48 << 20
+	grown := 0
+	for round := range rounds + 1 { // the first is for what is taken once
+		before := c.resident()
+		var all []*asked
+		for i := range 100 {
+			all = append(all, c.ask(on(wire.KindExists, c.path(fmt.Sprint(i)))))
+		}
+		for range 20 {
+			d := run(fmt.Sprintf("head -c %d /dev/zero", output/20))
+			d.AckDelivered = true
+			d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
+			all = append(all, c.ask(d))
+		}
+		for _, a := range all {
+			how := a.settled()
+			c.expect(how.By == refserver.ByResult, "settled %s", tell(how))
+		}
+		// A runtime may take more for a while; what is never released takes it always.
+		if more := c.resident() - before; round > 0 && more > output/2 {
+			grown++
+		}
 	}
-	for range 6 {
-		d := run("head -c 4000000 /dev/zero")
-		d.AckDelivered = true
-		d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
-		all = append(all, c.ask(d))
-	}
-	for _, a := range all {
-		a.settled()
-	}
-	m, err := memory(c.exec.pid())
-	c.must(err)
-	c.expect(m < memoryBound, "%d MiB resident after %d instructions", m>>20, len(all))
+	c.expect(grown < rounds, "it grew by more than %d MiB with each %d MiB of output that were acknowledged", output/2>>20, output>>20)
 }

@@ -11,7 +11,8 @@ import (
 var timeoutRows = []Row{
 	{ID: "R12-timeout", Section: "R12", Promise: "timeoutMs kills the work, and only then says timeout", run: r12Timeout},
 	{ID: "R12-tree", Section: "R12, §3.3", Promise: "timeout is not said while a process of the command lives", run: r12Tree},
-	{ID: "R12-spent", Section: "R12", Promise: "a timeoutMs of 0 or less has run out: the command does not run on", run: r12Spent},
+	{ID: "R12-spent", Section: "R12", Promise: "a timeoutMs of 0 or less has run out, or is none: the command does not run on", run: r12Spent},
+	{ID: "R12-long", Section: "R12, §2.2", Promise: "a timeoutMs of any size is not cut short", run: r12Long},
 	{ID: "R12-content", Section: "R12, §3.4", Promise: "a write whose content never comes whole is answered when timeoutMs ends, and leaves nothing", run: r12Content},
 	{ID: "R12-stuck", Section: "R12", Promise: "an instruction that waits on the system is answered when timeoutMs ends", run: r12Stuck},
 	{ID: "R12-disconnected", Section: "R12, R2", Promise: "timeoutMs runs on while disconnected", run: r12Disconnected},
@@ -19,27 +20,30 @@ var timeoutRows = []Row{
 
 func r12Timeout(c *Case) {
 	c.begin(refserver.Config{})
-	d := run("echo $$ > pid; sleep 60")
-	d.TimeoutMs = 2000
-	a := c.ask(d)
-	pid := c.pidIn(c.path("pid"))
-	how := a.settled()
-	c.dead("timeout was said", pid)
-	c.failed("the command", how, wire.CodeTimeout)
-	c.expect(how.took >= 1900*time.Millisecond && how.took < 12*time.Second, "it took %v", how.took)
+	for _, kind := range commands {
+		file := c.path("pid-" + string(kind))
+		d := runAs(kind, "echo $$ > "+quote(file)+"; sleep 60")
+		d.TimeoutMs = 2000
+		a := c.ask(d)
+		pid := c.pidIn(file)
+		how := a.settled()
+		c.dead("timeout was said", pid)
+		c.failed(string(kind), how, wire.CodeTimeout)
+		c.expect(how.took >= 1900*time.Millisecond && how.took < 12*time.Second, "%s: it took %v", kind, how.took)
+	}
 }
 
 func r12Tree(c *Case) {
 	c.begin(refserver.Config{})
-	d := run("trap '' TERM; sleep 61 & echo $! > one; sh -c 'sleep 62 & echo $! > two; wait' & setsid sleep 63 & echo $! > three; wait")
+	d := run("trap '' TERM; " + offspring + "wait")
 	d.TimeoutMs = 2000
 	a := c.ask(d)
-	one, two, three := c.pidIn(c.path("one")), c.pidIn(c.path("two")), c.pidIn(c.path("three"))
+	pids := c.offspring()
 	how := a.settled()
 	if f, ok := how.Outcome.(wire.Failure); ok && f.Code == wire.CodeOutcomeUnknown {
 		return // honest: it does not say that all is dead
 	}
-	c.dead("timeout was said", one, two, three)
+	c.dead("timeout was said", pids...)
 	c.failed("the command", how, wire.CodeTimeout)
 }
 
@@ -48,9 +52,22 @@ func r12Spent(c *Case) {
 	d := run("sleep 3; touch ran-on")
 	d.TimeoutMs = -1
 	how := c.do(d)
-	c.failed("the command", how, wire.CodeTimeout)
+	c.failed("the command", how, wire.CodeTimeout, wire.CodeInvalid)
 	c.rest(3500 * time.Millisecond)
 	c.expect(!exists(c.path("ran-on")), "it ran on after timeout was said")
+}
+
+func r12Long(c *Case) {
+	c.begin(refserver.Config{})
+	var all []*asked
+	for _, ms := range []int64{1 << 31, 1<<32 + 1, 1 << 53} { // where timers of less than 64 bits wrap
+		d := run("sleep 1; exit 3")
+		d.TimeoutMs = min(ms, wire.MaxSafeInteger)
+		all = append(all, c.ask(d))
+	}
+	for _, a := range all {
+		c.exited(a.settled(), 3)
+	}
 }
 
 func r12Disconnected(c *Case) {

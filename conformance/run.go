@@ -143,6 +143,28 @@ func tryOut(ctx context.Context, cfg *Config, base string) error {
 	return e
 }
 
+// make makes the row's folder anew. What an earlier run has kept there goes, lest it
+// be taken for what happens now; a folder of anybody else's is left alone.
+func (p place) make(dir string) error {
+	ours := []string{p.home, p.workspace, p.temp}
+	if _, err := os.Lstat(dir); err == nil {
+		for _, d := range ours {
+			if info, err := os.Lstat(d); err != nil || !info.IsDir() {
+				return fmt.Errorf("%s is there and is no folder of an earlier run: name another folder to keep rows in", dir)
+			}
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove what an earlier run has kept: %w", err)
+		}
+	}
+	for _, d := range ours {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("make the row's folder: %w", err)
+		}
+	}
+	return nil
+}
+
 // runRow gives one row its folder and its time.
 func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 	limit := row.limit
@@ -154,10 +176,8 @@ func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 	start := time.Now()
 	c := &Case{ctx: limited, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), verdict: Pass}
 	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "workspace"), temp: filepath.Join(c.dir, "tmp"), credential: credential}
-	for _, d := range []string{c.place.home, c.place.workspace, c.place.temp} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return Result{Row: row, Verdict: Fail, Findings: []string{"the suite itself: " + err.Error()}}
-		}
+	if err := c.place.make(c.dir); err != nil {
+		return Result{Row: row, Verdict: Fail, Findings: []string{"the suite itself: " + err.Error()}}
 	}
 	c.judge()
 	if ctx.Err() != nil {

@@ -4,7 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -346,6 +352,69 @@ func TestRowsAreNamedOnceAndPlacedInTheGuide(t *testing.T) {
 	}
 }
 
+// What an earlier run has kept must not pass for what happens now, and what is not
+// of the suite's making is nobody's to remove.
+func TestARowFindsNothingOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	cfg := minimalConfig(t)
+	base := realDir(t, t.TempDir())
+	row := Row{ID: "x", run: func(c *Case) {
+		c.expect(!exists(c.path("pid")), "a file of the earlier run is there")
+		c.write(c.path("pid"), "1\n")
+		c.fail("to be kept")
+	}}
+	for range 2 {
+		if r := runRow(t.Context(), &cfg, row, base); len(r.Findings) != 1 || r.Findings[0] != "to be kept" {
+			t.Fatalf("%v", r.Findings)
+		}
+	}
+	theirs := filepath.Join(base, "y", "thesis.txt")
+	if err := errors.Join(os.Mkdir(filepath.Dir(theirs), 0o700), os.WriteFile(theirs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := runRow(t.Context(), &cfg, Row{ID: "y", run: func(*Case) {}}, base)
+	if _, err := os.Stat(theirs); err != nil || r.Verdict != Fail {
+		t.Errorf("%s: %v, %v", r.Verdict, r.Findings, err)
+	}
+}
+
+func TestAKeyIsFoundInEveryForm(t *testing.T) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := private.Seed()
+	v1, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v2 := slices.Concat([]byte("\x30\x51\x02\x01\x01\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20"), seed, []byte("\x81\x21\x00"), public)
+	armoured := string(pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY", Bytes: append(make([]byte, 77), private...)}))
+	inJSON, err := json.Marshal(map[string]string{"key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: v1}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers []string
+	for _, b := range private {
+		numbers = append(numbers, strconv.Itoa(int(b)))
+	}
+	for form, text := range map[string]string{
+		"raw": string(seed), "with its public half": string(private), "in a database": strings.Repeat("\x00page", 100) + string(seed) + "\xff",
+		"hex": "key: " + hex.EncodeToString(seed), "base64": `{"seed":"` + base64.StdEncoding.EncodeToString(seed) + `"}`,
+		"JWK": `{"d":"` + base64.RawURLEncoding.EncodeToString(seed) + `"}`, "PKCS #8": string(v1), "PKCS #8 with the public key": base64.StdEncoding.EncodeToString(v2),
+		"OpenSSH": armoured, "PEM in JSON": string(inJSON), "numbers": "[ " + strings.Join(numbers, ",\n") + "]",
+	} {
+		if got := seedIn([]byte(text), public); !bytes.Equal(got, seed) {
+			t.Errorf("%s: not found", form)
+		}
+	}
+	for _, none := range []string{"", base64.StdEncoding.EncodeToString(public), armoured[:60]} {
+		if seedIn([]byte(none), public) != nil {
+			t.Errorf("a private key is seen in %q", none)
+		}
+	}
+}
+
 func TestSelectTakesIDsAndPrefixes(t *testing.T) {
 	rows, err := Select([]string{"R11-*", "exec-cwd"})
 	if err != nil || len(rows) < 5 || rows[0].ID != "exec-cwd" {
@@ -362,7 +431,7 @@ func TestSelectTakesIDsAndPrefixes(t *testing.T) {
 func TestReportsCanBeReadByMachines(t *testing.T) {
 	results := []Result{
 		{Row: Row{ID: "a", Section: "§1", Promise: "p <&>"}, Verdict: Pass, Took: time.Second},
-		{Row: Row{ID: "b", Section: "§2", Promise: "q"}, Verdict: Fail, Findings: []string{"wrong \x1b[31m"}, Frames: []string{"→ hello"}},
+		{Row: Row{ID: "b", Section: "§2", Promise: "q"}, Verdict: Fail, Findings: []string{"wrong \x1b[31m"}, Frames: []string{"→ hello"}, Output: []string{"panic"}},
 		{Row: Row{ID: "c", Section: "§3", Promise: "r"}, Verdict: NotApplicable, Findings: []string{"not declared"}},
 		{Row: Row{ID: "d", Section: "§4", Promise: "s"}, Verdict: NotJudged},
 	}
@@ -389,10 +458,11 @@ func TestReportsCanBeReadByMachines(t *testing.T) {
 			Name    string    `xml:"name,attr"`
 			Failure *struct{} `xml:"failure"`
 			Skipped *struct{} `xml:"skipped"`
+			Out     string    `xml:"system-out"`
 		} `xml:"testcase"`
 	}
 	if err := xml.Unmarshal(b.Bytes(), &x); err != nil || x.Tests != 4 || x.Failures != 1 || x.Skipped != 2 ||
-		x.Cases[0].Failure != nil || x.Cases[1].Failure == nil || x.Cases[2].Skipped == nil || x.Cases[0].Name != "a: p <&>" {
+		x.Cases[0].Failure != nil || x.Cases[1].Failure == nil || x.Cases[2].Skipped == nil || x.Cases[0].Name != "a: p <&>" || x.Cases[1].Out != "panic" {
 		t.Errorf("%+v, %v\n%s", x, err, &b)
 	}
 }
