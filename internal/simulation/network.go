@@ -18,6 +18,9 @@ const bufferBytes = 128 << 10
 // dialPatience is after which a kernel gives up a dial that nobody answers.
 const dialPatience = 20 * time.Second
 
+// soon is within which what is under way on a good network arrives.
+const soon = 10 * time.Millisecond
+
 // network is TCP in memory: bytes keep their order, arrive late, and have a time of
 // arrival of their own. It can be made to fail in the ways of a real one.
 type network struct {
@@ -105,7 +108,8 @@ func (n *network) set(f func(*network)) {
 }
 
 // plain reports whether nothing is wrong with the network and the connection that was
-// put to use last: what the server says on it is heard at once.
+// put to use last: what the server says on it is heard at once, behind nothing that is
+// still under way from a worse time.
 func (n *network) plain() bool {
 	n.mu.Lock()
 	good := n.latency <= time.Millisecond && n.perByte <= 1 && !n.refuse && !n.deaf
@@ -116,7 +120,7 @@ func (n *network) plain() bool {
 	}
 	for _, l := range []*lane{p.toServer, p.toDevice} {
 		l.mu.Lock()
-		good = good && l.err == nil && !l.hole && !l.stalled && l.budget < 0 && !l.gone && !l.eof
+		good = good && l.err == nil && !l.hole && !l.stalled && l.budget < 0 && !l.gone && !l.eof && time.Until(l.last) <= soon
 		l.mu.Unlock()
 	}
 	return good
