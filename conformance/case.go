@@ -299,6 +299,14 @@ func (c *Case) dispatch(d refserver.Dispatch) (*asked, error) {
 	return a, err
 }
 
+// askUnread is ask for output that nobody takes, so that no consumer can fall behind
+// and have the server cancel the command (§4).
+func (c *Case) askUnread(d refserver.Dispatch) *asked {
+	call, err := c.server.Dispatch(c.ctx, c.device, d)
+	c.must(err)
+	return &asked{Call: call, c: c, sent: time.Now()}
+}
+
 func (a *asked) bytes(kind wire.ChunkKind) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -44,7 +44,7 @@ func r11Killed(c *Case) {
 // its group: a child that ignores it, that one's child, and one in a session of its
 // own, where the system has the program for that. See Case.offspring.
 const offspring = `sh -c 'trap "" TERM INT HUP; sleep 61 & echo $! > grandchild; echo $$ > child; while :; do sleep 0.2; done' & ` +
-	`setsid sleep 62 & echo $! > session; `
+	`if command -v setsid >/dev/null; then setsid sh -c 'echo $$ > session; sleep 62' & else echo $$ > session; fi; `
 
 // offspring are the process ids of what offspring starts.
 func (c *Case) offspring() []int {

@@ -56,9 +56,7 @@ func r14Heartbeat(c *Case) {
 
 func r14Busy(c *Case) {
 	c.begin(refserver.Config{Heartbeat: time.Second})
-	d := live("i=0; while [ $i -lt 200 ]; do head -c 150000 /dev/zero; sleep 0.02; i=$((i+1)); done")
-	d.Deliver = func(wire.ChunkKind, []byte) error { return nil }
-	a := c.ask(d)
+	a := c.askUnread(live("i=0; while [ $i -lt 200 ]; do head -c 150000 /dev/zero; sleep 0.02; i=$((i+1)); done"))
 	c.exited(a.settled(), 0)
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
 	for i := 1; i < len(beats); i++ {

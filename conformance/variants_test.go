@@ -49,11 +49,18 @@ func judgeVariants(t *testing.T, variants []variant, right func(Result) bool, ot
 				return
 			}
 			program := quote(buildOverlaid(t, texts))
-			results, err := Run(t.Context(), Config{Only: []string{v.row}, Dir: t.TempDir(),
-				Enroll: program + " enroll {server} {home} {workspace} {credential}", Serve: program + " serve {home}"})
 			line := fmt.Sprintf("%-60s %-22s ", "minimal: "+v.about, v.row)
-			if err != nil || !right(results[0]) {
-				t.Fatalf("%s%s (%v)", line, otherwise, err)
+			cfg := Config{Only: []string{v.row}, Dir: t.TempDir(),
+				Enroll: program + " enroll {server} {home} {workspace} {credential}", Serve: program + " serve {home}"}
+			results, err := Run(t.Context(), cfg)
+			if err == nil && !right(results[0]) { // as for rows beside others, once more
+				results, err = Run(t.Context(), cfg)
+			}
+			if err != nil {
+				t.Fatalf("%s%v", line, err)
+			}
+			if !right(results[0]) {
+				t.Fatalf("%s%s: %q", line, otherwise, results[0].Findings)
 			}
 			t.Logf("%s%s", line, map[Verdict]string{Fail: v.row, Pass: "allowed", NotApplicable: "not applicable"}[results[0].Verdict])
 		})
