@@ -16,6 +16,11 @@
 // A few rows that fail are judged once more, alone, as a busy machine can cost a row
 // its patience; what was found beside the others is told as well.
 //
+// Where the guide leaves a choice a row takes either, and it measures no time more
+// tightly than the guide does: it is to fail nobody for being another than the
+// executor of this module. allowed_test.go shows that of executors that differ, as
+// broken_test.go shows that broken ones fail.
+//
 // # The two command lines
 //
 // Both are given to /bin/sh as `exec LINE`, so that signals reach the executor
