@@ -45,10 +45,10 @@ func TestSeed(t *testing.T) {
 }
 
 // seedsInTest is how many seeds every run of the tests plays.
-const seedsInTest = 512
+const seedsInTest = 500
 
 func TestEverySeedKeepsThePromises(t *testing.T) {
-	const parts = 8 // beside one another, and no other test of the package beside them
+	const parts = 25 // beside one another, and no other test of the package beside them
 	var lives, fences, starts, settled atomic.Int64
 	t.Run("seeds", func(t *testing.T) {
 		for part := range uint64(parts) {
