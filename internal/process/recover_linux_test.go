@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,20 +14,26 @@ import (
 )
 
 // killAtOnce ends an executor with all its helpers so that none of them can
-// act: first they are stopped.
+// act: first they are stopped. The executor dies last: without one, a keeper that is
+// stopped would be continued by whoever recovers elsewhere on this machine.
 func killAtOnce(t *testing.T, executor *exec.Cmd) {
 	t.Helper()
-	pids := append(helpersOf(executor.Process.Pid), executor.Process.Pid)
-	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
-		for i := range pids {
-			pid := pids[i]
-			if sig == unix.SIGKILL { // the executor first: nothing may continue a helper
-				pid = pids[len(pids)-1-i]
-			}
-			if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-				t.Fatal(err)
-			}
+	pids := helpersOf(executor.Process.Pid)
+	slices.SortFunc(pids, func(a, b int) int { // supervisors first
+		return strings.Compare(commandLine(b)[0], commandLine(a)[0])
+	})
+	pids = append(pids, executor.Process.Pid)
+	send := func(pid int, sig unix.Signal) {
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
 		}
+	}
+	for _, pid := range slices.Backward(pids) {
+		send(pid, unix.SIGSTOP)
+		eventually(t, 10*time.Second, "a stopped process", func() bool { p, err := readProc(pid); return err != nil || p.state == 'T' })
+	}
+	for _, pid := range pids {
+		send(pid, unix.SIGKILL)
 	}
 	_ = executor.Wait()
 }
