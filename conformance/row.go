@@ -24,7 +24,7 @@ const defaultLimit = 90 * time.Second
 
 // Rows returns all rows in the guide's order.
 func Rows() []Row {
-	return slices.Concat(enrollRows, connectRows, kindRows, fileRows, payloadRows, streamRows,
+	return slices.Concat(enrollRows, connectRows, kindRows, readRows, fileRows, writeRows, payloadRows, streamRows,
 		onceRows, resumeRows, resendRows, fenceRows, cancelRows, timeoutRows, byeRows, heartbeatRows, leaveRows, securityRows)
 }
 

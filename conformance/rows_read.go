@@ -1,0 +1,299 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sema-agent/device-executor/refserver"
+	"github.com/sema-agent/device-executor/wire"
+)
+
+var readRows = []Row{
+	{ID: "read-exact", Section: "§3.1", Promise: "the read family sends the file's bytes as data chunks, and no exit chunk", run: readExact},
+	{ID: "read-lines", Section: "§3.1, §8", Promise: "readTextLines sends at most limit lines", run: readLines},
+	{ID: "read-fresh", Section: "§5.4, §6.7", Promise: "no answer comes from a cache: every instruction looks again", run: readFresh},
+	{ID: "error-codes", Section: "§3.3", Promise: "not_found, is_directory and not_directory say what was met", run: errorCodes},
+	{ID: "exists-truth", Section: "§6.5", Promise: "exists is true for what is there and false only for what is not", run: existsTruth},
+	{ID: "canonical-truth", Section: "§3.6, §6.5", Promise: "canonicalPath is the real path, through every link, and not_found where there is none", run: canonicalTruth},
+	{ID: "fileinfo-truth", Section: "§3.3, §6.5", Promise: "fileInfo tells kind, size and time as they are", run: fileInfoTruth},
+	{ID: "readlink-truth", Section: "§3.1, §6.5", Promise: "readLink gives one hop verbatim, and null, or invalid, for what is no link", Needs: []wire.Kind{wire.KindReadLink}, run: readLinkTruth},
+	{ID: "listdir-truth", Section: "§3.1", Promise: "listDir names every entry once, and an empty folder has none", run: listDirTruth},
+	{ID: "listdir-huge", Section: "§2.1, §2.4", Promise: "an answer that cannot fit a frame costs a failure, never the connection", run: listDirHuge},
+}
+
+// noise is content that no two rows share and that does not compress.
+func noise(n int, seed byte) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b) // never fails
+	return b
+}
+
+func readExact(c *Case) {
+	c.begin(refserver.Config{})
+	for name, content := range map[string][]byte{
+		"empty": {}, "one": {0}, "text": []byte("no newline at the end"), "crlf": []byte("a\r\nb\r\n\n"),
+		"not-utf8": {0xff, 0xfe, 0, 0xc3, 0x28}, "large": noise(1<<20+17, 1),
+	} {
+		path := c.write(c.path(name), string(content))
+		for _, kind := range []wire.Kind{wire.KindReadTextFile, wire.KindReadTextLines, wire.KindReadBinaryFile} {
+			d := on(kind, path)
+			if kind == wire.KindReadTextLines {
+				d.Args = wire.ReadLinesArgs{Path: path}
+			}
+			d.AckDelivered = true
+			a := c.do(d)
+			c.succeeded(fmt.Sprintf("%s of %s", kind, name), a)
+			same := bytes.Equal(a.data, content)
+			if kind == wire.KindReadTextLines { // it sends lines, and may leave out the end of the last
+				same = same || bytes.Equal(a.data, bytes.TrimSuffix(content, []byte("\n")))
+			}
+			c.expect(same, "%s of %s: %d bytes came, not the %d of the file, or others", kind, name, len(a.data), len(content))
+			c.expect(a.Stream.Exits == 0, "%s of %s ended with an exit chunk", kind, name)
+		}
+	}
+}
+
+func readLines(c *Case) {
+	c.begin(refserver.Config{})
+	var text strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&text, "line %d\n", i)
+	}
+	path := c.write(c.path("lines"), text.String())
+	for _, limit := range []int64{0, 1, 3, 4999, 5000, 6000} {
+		a := c.do(refserver.Dispatch{Kind: wire.KindReadTextLines, Args: wire.ReadLinesArgs{Path: path, Limit: &limit}})
+		c.succeeded("readTextLines", a)
+		all := strings.SplitAfter(text.String(), "\n")
+		want := strings.Join(all[:min(int(limit), 5000)], "")
+		got := string(a.data)
+		c.expect(got == want || got+"\n" == want, "limit %d: %d bytes came, not %d", limit, len(got), len(want))
+	}
+}
+
+func readFresh(c *Case) {
+	c.begin(refserver.Config{})
+	path := c.path("changing")
+	for i := range 4 {
+		text := fmt.Sprintf("version %d", i)
+		c.write(path, text)
+		for _, kind := range []wire.Kind{wire.KindReadTextFile, wire.KindReadBinaryFile} {
+			c.expect(string(c.do(on(kind, path)).data) == text, "%s answered with an older version", kind)
+		}
+		a := c.do(run("cat changing"))
+		c.expect(string(a.stdout) == text, "the same command answered with an older version")
+		a = c.do(on(wire.KindExists, c.path(text)))
+		c.expect(boolOf(a) == "false", "exists before: %s", tell(a))
+		c.write(c.path(text), "")
+		a = c.do(on(wire.KindExists, c.path(text)))
+		c.expect(boolOf(a) == "true", "exists after: %s", tell(a))
+		c.must(os.RemoveAll(c.path("link")))
+		c.must(os.Symlink(text, c.path("link")))
+		a = c.do(on(wire.KindCanonicalPath, c.path("link")))
+		st, ok := a.Outcome.(wire.StatOutcome)
+		c.expect(ok && st.CanonicalPath == c.path(text), "canonicalPath of a link that leads elsewhere now: %s", tell(a))
+		c.write(c.path("growing"), strings.Repeat("x", i))
+		a = c.do(on(wire.KindFileInfo, c.path("growing")))
+		c.expect(infoOf(a).Size == int64(i), "fileInfo of a file that has %d bytes now: %s", i, tell(a))
+		a = c.do(on(wire.KindListDir, c.place.workspace))
+		st, ok = a.Outcome.(wire.StatOutcome)
+		c.expect(ok && slices.ContainsFunc(st.Entries, func(e wire.FileInfo) bool { return e.Path == c.path(text) }), "listDir lacks what is there by now")
+	}
+}
+
+// boolOf is existsValue in a word.
+func boolOf(a answer) string {
+	st, ok := a.Outcome.(wire.StatOutcome)
+	if !ok || st.ExistsValue == nil {
+		return "none"
+	}
+	return fmt.Sprint(*st.ExistsValue)
+}
+
+func errorCodes(c *Case) {
+	c.begin(refserver.Config{})
+	file := c.write(c.path("file"), "content")
+	dir, missing := c.path("dir"), c.path("missing")
+	c.must(os.Mkdir(dir, 0o755))
+	for _, kind := range []wire.Kind{wire.KindReadTextFile, wire.KindReadTextLines, wire.KindReadBinaryFile} {
+		c.failed(string(kind)+" of what is missing", c.do(on(kind, missing)), wire.CodeNotFound)
+		c.failed(string(kind)+" of a folder", c.do(on(kind, dir)), wire.CodeIsDirectory)
+	}
+	c.failed("fileInfo of what is missing", c.do(on(wire.KindFileInfo, missing)), wire.CodeNotFound)
+	c.failed("canonicalPath of what is missing", c.do(on(wire.KindCanonicalPath, missing)), wire.CodeNotFound)
+	c.failed("listDir of what is missing", c.do(on(wire.KindListDir, missing)), wire.CodeNotFound)
+	c.failed("listDir of a file", c.do(on(wire.KindListDir, file)), wire.CodeNotDirectory)
+	c.failed("writeFile over a folder", c.do(put(wire.KindWriteFile, dir, []byte("x"))), wire.CodeIsDirectory)
+	c.failed("remove of what is missing", c.do(refserver.Dispatch{Kind: wire.KindRemove, Args: wire.DirArgs{Path: missing}}), wire.CodeNotFound)
+	c.failed("reading through a file", c.do(on(wire.KindReadTextFile, filepath.Join(file, "below"))), wire.CodeNotDirectory, wire.CodeNotFound)
+	c.expect(c.read(file) == "content", "a file was changed")
+}
+
+func existsTruth(c *Case) {
+	c.begin(refserver.Config{})
+	file := c.write(c.path("file"), "x")
+	c.must(os.Symlink(file, c.path("link")))
+	c.must(os.Mkdir(c.path("dir"), 0o755))
+	for path, want := range map[string]string{"file": "true", "link": "true", "dir": "true", "none": "false", "dir/none": "false", "no/such/parent": "false"} {
+		a := c.do(on(wire.KindExists, c.path(path)))
+		c.expect(boolOf(a) == want, "%s: expected %s, got %s", path, want, tell(a))
+	}
+	// What cannot be looked at is not there for certain.
+	c.must(os.Symlink("loop", c.path("loop")))
+	a := c.do(on(wire.KindExists, c.path("loop", "below")))
+	c.expect(boolOf(a) != "true", "below a loop of links: %s", tell(a))
+	long := c.path(strings.Repeat("n", 300))
+	a = c.do(on(wire.KindExists, long))
+	c.expect(boolOf(a) != "true", "a name that is too long: %s", tell(a))
+	if os.Geteuid() != 0 { // root looks everywhere
+		c.write(c.path("closed", "file"), "x")
+		c.must(os.Chmod(c.path("closed"), 0))
+		for _, kind := range []wire.Kind{wire.KindExists, wire.KindFileInfo, wire.KindCanonicalPath, wire.KindReadTextFile} {
+			c.failed(string(kind)+" in a folder that may not be entered", c.do(on(kind, c.path("closed", "file"))), wire.CodePermissionDenied)
+		}
+		c.must(os.Chmod(c.path("closed"), 0o755))
+	}
+}
+
+func canonicalTruth(c *Case) {
+	c.begin(refserver.Config{})
+	file := c.write(c.path("real", "deep", "file"), "x")
+	c.must(os.Symlink("real", c.path("rel")))
+	c.must(os.Symlink(c.path("rel", "deep"), c.path("abs")))
+	c.must(os.Symlink("../abs/file", c.path("real", "last")))
+	c.must(os.Symlink("nowhere", c.path("dangling")))
+	for path, want := range map[string]string{
+		"real/deep/file": file, "rel/deep/file": file, "abs/file": file, "real/last": file, "abs": filepath.Dir(file), "real": c.path("real"),
+	} {
+		a := c.do(on(wire.KindCanonicalPath, c.path(path)))
+		st, ok := a.Outcome.(wire.StatOutcome)
+		c.expect(ok && st.CanonicalPath == want, "%s: expected %s, got %s", path, want, tell(a))
+	}
+	c.failed("a dangling link", c.do(on(wire.KindCanonicalPath, c.path("dangling"))), wire.CodeNotFound)
+}
+
+func infoOf(a answer) wire.FileInfo {
+	if st, ok := a.Outcome.(wire.StatOutcome); ok && st.Info != nil {
+		return *st.Info
+	}
+	return wire.FileInfo{}
+}
+
+func fileInfoTruth(c *Case) {
+	c.begin(refserver.Config{})
+	file := c.write(c.path("file"), "twelve bytes")
+	at := time.UnixMilli(1_600_000_123_000)
+	c.must(os.Chtimes(file, at, at))
+	c.must(os.Chmod(file, 0o640))
+	c.must(os.Mkdir(c.path("dir"), 0o755))
+	c.must(os.Symlink("file", c.path("link")))
+	a := c.do(on(wire.KindFileInfo, file))
+	i := infoOf(a)
+	c.expect(i.Kind == wire.FileFile && i.Size == 12 && i.MtimeMs == at.UnixMilli(), "a file: %s", tell(a))
+	c.expect(i.Mode == nil || *i.Mode&0o777 == 0o640, "its mode is %o", deref(i.Mode))
+	c.expect(i.Path == file, "its path is %q", i.Path)
+	a = c.do(on(wire.KindFileInfo, c.path("dir")))
+	c.expect(infoOf(a).Kind == wire.FileDir, "a folder: %s", tell(a))
+	a = c.do(on(wire.KindFileInfo, c.path("link")))
+	c.expect(infoOf(a).Kind == wire.FileSymlink, "a link, which is not to be followed helpfully: %s", tell(a))
+	a = c.do(on(wire.KindFileInfo, "/dev/null"))
+	c.expect(infoOf(a).Kind == wire.FileOther, "a device: %s", tell(a))
+}
+
+func deref(p *int64) int64 {
+	if p == nil {
+		return -1
+	}
+	return *p
+}
+
+func readLinkTruth(c *Case) {
+	c.begin(refserver.Config{})
+	c.write(c.path("file"), "x")
+	for name, target := range map[string]string{"one": "file", "hop": "one", "odd": "./../workspace/./file", "gone": "/no/such/place"} {
+		c.must(os.Symlink(target, c.path(name)))
+		a := c.do(on(wire.KindReadLink, c.path(name)))
+		st, ok := a.Outcome.(wire.StatOutcome)
+		c.expect(ok && st.LinkTarget != nil && st.LinkTarget.IsLink && st.LinkTarget.Target == target, "%s → %s: %s", name, target, tell(a))
+	}
+	a := c.do(on(wire.KindReadLink, c.path("file")))
+	if _, failed := a.Outcome.(wire.Failure); failed { // §3.1 has null for it, §3.3 this
+		c.failed("what is no link", a, wire.CodeInvalid)
+	} else {
+		st, ok := a.Outcome.(wire.StatOutcome)
+		c.expect(ok && st.LinkTarget != nil && !st.LinkTarget.IsLink, "what is no link: expected null, got %s", tell(a))
+	}
+	c.failed("what is missing", c.do(on(wire.KindReadLink, c.path("missing"))), wire.CodeNotFound)
+}
+
+func listDirTruth(c *Case) {
+	c.begin(refserver.Config{})
+	dir := c.path("dir")
+	c.must(os.Mkdir(dir, 0o755))
+	a := c.do(on(wire.KindListDir, dir))
+	st, ok := a.Outcome.(wire.StatOutcome)
+	c.expect(ok && st.Entries != nil && len(st.Entries) == 0, "an empty folder: %s", tell(a))
+	names := []string{".hidden", "a b", "file", "sub", "zu\u0308rich", "link"}
+	for _, n := range names[:3] {
+		c.write(filepath.Join(dir, n), n)
+	}
+	c.write(filepath.Join(dir, names[4]), "")
+	c.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+	c.must(os.Symlink("nowhere", filepath.Join(dir, "link")))
+	a = c.do(on(wire.KindListDir, dir))
+	st, _ = a.Outcome.(wire.StatOutcome)
+	var got []string
+	kinds := map[string]wire.FileKind{}
+	for _, e := range st.Entries {
+		name := filepath.Base(e.Path)
+		c.expect(e.Path == filepath.Join(dir, name), "the path of an entry is %q", e.Path)
+		got = append(got, name)
+		kinds[name] = e.Kind
+		info, err := os.Lstat(e.Path)
+		c.must(err)
+		c.expect(!info.Mode().IsRegular() || info.Size() == e.Size, "%s is not of %d bytes", name, e.Size)
+		off := e.MtimeMs - info.ModTime().UnixMilli()
+		c.expect(off == 0 || off == 1, "the time of %s is off by %d ms", name, off) // cut, or rounded
+	}
+	slices.Sort(got)
+	slices.Sort(names)
+	c.expect(slices.Equal(got, names), "expected %q, got %q", names, got)
+	c.expect(kinds["sub"] == wire.FileDir && kinds["link"] == wire.FileSymlink && kinds["file"] == wire.FileFile, "kinds: %v", kinds)
+	const many = 1500 // entries, which fit a frame
+	for i := range many {
+		c.write(filepath.Join(dir, "sub", fmt.Sprint(i)), "")
+	}
+	a = c.do(on(wire.KindListDir, filepath.Join(dir, "sub")))
+	st, _ = a.Outcome.(wire.StatOutcome)
+	c.expect(len(st.Entries) == many, "of %d entries %d are named: %T", many, len(st.Entries), a.Outcome)
+}
+
+func listDirHuge(c *Case) {
+	c.begin(refserver.Config{})
+	dir := c.path("huge")
+	c.must(os.Mkdir(dir, 0o755))
+	for i := range 5000 {
+		c.must(os.WriteFile(filepath.Join(dir, fmt.Sprintf("%0220d", i)), nil, 0o644))
+	}
+	listing := on(wire.KindListDir, dir)
+	// What went wrong may be told with the path that it is about.
+	long := on(wire.KindReadTextFile, "/"+strings.Repeat("<&>\"", 170_000))
+	for what, d := range map[string]refserver.Dispatch{"a listing above 1 MiB": listing, "a path of nearly 1 MiB": long} {
+		d.TimeoutMs = patience.Milliseconds()
+		a := c.ask(d)
+		if !c.eventually(patience, func() bool { return a.State() == wire.StateTerminal || c.state().Connections > 1 }) || c.state().Connections > 1 {
+			c.stop("%s: it cost the connection, or was not answered", what)
+		}
+		c.failed(what, a.settled())
+	}
+	c.expect(c.state().Connections == 1, "it cost the connection")
+	for _, m := range c.trace.messages(fromDevice()) {
+		c.expect(m.Size <= wire.MaxFrameBytes, "a frame of %d bytes", m.Size)
+	}
+	c.exited(c.do(run("true")), 0)
+}
