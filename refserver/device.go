@@ -3,6 +3,7 @@ package refserver
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,13 +126,29 @@ func idsOf(calls []*Call) []string {
 	return ids
 }
 
-// WaitFor waits until holds says so of the device's state.
+// WaitFor waits until holds says so of the device's state. Errors: [ErrClosed], and that
+// of ctx.
 func (s *Server) WaitFor(ctx context.Context, deviceID string, holds func(DeviceState) bool) error {
+	var st DeviceState
+	err := s.WaitUntil(ctx, func() bool {
+		st = s.State(deviceID)
+		return holds(st)
+	})
+	if err != nil && !errors.Is(err, ErrClosed) {
+		err = fmt.Errorf("waiting for device %s (connected %t, active %t): %w", deviceID, st.Connected, st.Active, err)
+	}
+	return err
+}
+
+// WaitUntil waits until holds says so. It is asked at once, and again after each change
+// of any device's state or of the record of violations. Errors: [ErrClosed], after it was
+// asked once more, and that of ctx.
+func (s *Server) WaitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		s.mu.Lock()
-		st, changed, closed := s.state(deviceID), s.changed, s.closed
+		changed, closed := s.changed, s.closed
 		s.mu.Unlock()
-		if holds(st) {
+		if holds() {
 			return nil
 		}
 		if closed {
@@ -140,7 +157,7 @@ func (s *Server) WaitFor(ctx context.Context, deviceID string, holds func(Device
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for device %s (connected %t, active %t): %w", deviceID, st.Connected, st.Active, ctx.Err())
+			return ctx.Err()
 		}
 	}
 }

@@ -151,7 +151,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// announce wakes everyone who waits for a device's state.
+// announce wakes everyone who waits for a change.
 func (s *Server) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})

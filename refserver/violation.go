@@ -132,6 +132,7 @@ func (s *Server) record(v Violation) {
 	v.DeviceID, v.InstructionID, v.Gen = cutWord(v.DeviceID), cutWord(v.InstructionID), cutWord(v.Gen)
 	if len(s.audit) < maxAudit {
 		s.audit = append(s.audit, v)
+		s.announce()
 	}
 	s.cfg.Log.Warn("violation", slog.String("reason", string(v.Reason)), slog.Bool("refused", v.Refused),
 		slog.String("device", v.DeviceID), slog.String("type", v.Type), slog.Int("size", v.Size),

@@ -90,14 +90,14 @@ func (a *app) refserver(ctx context.Context, f refserverFlags) error {
 	out := newOutlet(ctx, a.stdout, stop)
 	s := &session{report: &reporter{app: a, out: out, json: f.json}, given: map[string]*refserver.Call{}}
 	s.presence.report = s.report
-	objections := newObjections(s.report)
+	objections := &objections{report: s.report}
 	trace := func(refserver.Direction, refserver.Frame, []byte) {}
 	if f.verbose {
 		trace = newFrameTrace(out.later(a.stderr), a.now).show
 	}
 	s.server = refserver.New(refserver.Config{
 		Now: a.now, Rand: a.random,
-		Log: slog.New(objections.hear(troubles(out.later(a.stderr)))),
+		Log: slog.New(slog.NewTextHandler(out.later(a.stderr), &slog.HandlerOptions{Level: slog.LevelError})), // its objections are told
 		Trace: func(dir refserver.Direction, frame refserver.Frame, raw []byte) {
 			trace(dir, frame, raw)
 			s.presence.watch(dir, frame)
@@ -106,7 +106,7 @@ func (a *app) refserver(ctx context.Context, f refserverFlags) error {
 	var all sync.WaitGroup
 	all.Go(func() { _ = s.server.Serve(listener) }) // these end with Close
 	all.Go(func() { s.presence.follow(s.server) })
-	all.Go(func() { objections.tell(s.server) })
+	all.Go(func() { objections.follow(s.server) })
 	s.report.listening(listener.Addr())
 
 	lines, refused, err := s.obey(ctx, readLines(a.stdin))
@@ -116,9 +116,9 @@ func (a *app) refserver(ctx context.Context, f refserverFlags) error {
 		<-ctx.Done()
 	}
 	err = errors.Join(err, s.server.Close())
-	objections.close()
 	all.Wait()
 	s.calls.Wait()
+	objections.tell(s.server) // what came of closing it
 	if broken := out.end(); broken != nil {
 		return unread(broken)
 	}

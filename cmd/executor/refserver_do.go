@@ -69,17 +69,16 @@ func (s *session) do(ctx context.Context, l line) error {
 // connected. It waits for one to come.
 func (s *session) theDevice(ctx context.Context, line int) (string, error) {
 	var there []string
-	look := func(refserver.DeviceState) bool {
+	look := func() bool {
 		there = slices.DeleteFunc(s.server.Devices(), func(id string) bool { return !s.server.State(id).Active })
 		return len(there) > 0
 	}
-	if !look(refserver.DeviceState{}) {
+	if !look() {
 		if s.draining {
 			return "", errors.New(`the server is draining, so no device comes; {"server":"restart"} ends that`)
 		}
 		s.report.tell(event{Event: "waiting", Line: line})
-		// Of no device: so it is asked at each change of any.
-		if err := s.server.WaitFor(ctx, "", look); err != nil {
+		if err := s.server.WaitUntil(ctx, look); err != nil {
 			return "", err
 		}
 	}

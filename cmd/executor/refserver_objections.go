@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/sema-agent/device-executor/refserver"
 )
@@ -11,51 +10,20 @@ import (
 // objections tells what the server has to object to, as soon as it does.
 type objections struct {
 	report *reporter
-	more   chan struct{} // there may be new ones
-	last   chan struct{} // closed when there will be no more
-	told   int           // tell's alone, until it has returned
+	told   int
 }
 
-func newObjections(r *reporter) *objections {
-	return &objections{report: r, more: make(chan struct{}, 1), last: make(chan struct{})}
+// follow tells until the server is closed.
+func (o *objections) follow(server *refserver.Server) {
+	_ = server.WaitUntil(context.Background(), func() bool { o.tell(server); return false })
 }
 
-// hear is a handler for the server's log: the server logs what it books, and what
-// is in its books is told from there. The rest goes to next.
-func (o *objections) hear(next slog.Handler) slog.Handler { return &booksHandler{next, o} }
-
-// tell tells until close. The server is closed by then.
+// tell tells what is new.
 func (o *objections) tell(server *refserver.Server) {
-	for last := false; !last; {
-		select {
-		case <-o.more:
-		case <-o.last:
-			last = true
-		}
-		for _, v := range server.Violations()[o.told:] {
-			o.told++
-			o.report.tell(event{Event: "violation", Reason: v.Reason, Message: objection(v), DeviceID: v.DeviceID, InstructionID: v.InstructionID})
-		}
+	for _, v := range server.Violations()[o.told:] {
+		o.told++
+		o.report.tell(event{Event: "violation", Reason: v.Reason, Message: objection(v), DeviceID: v.DeviceID, InstructionID: v.InstructionID})
 	}
-}
-
-func (o *objections) close() { close(o.last) }
-
-type booksHandler struct {
-	slog.Handler
-	o *objections
-}
-
-// Handle implements slog.Handler.
-func (h *booksHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message != "violation" {
-		return h.Handler.Handle(ctx, r)
-	}
-	select {
-	case h.o.more <- struct{}{}:
-	default:
-	}
-	return nil
 }
 
 // objection puts one into words: the reason, what is known of it, and about what.

@@ -47,8 +47,7 @@ func (p *presence) comes(deviceID string, gen wire.Gen) {
 
 // follow sees connections end, until the server does.
 func (p *presence) follow(server *refserver.Server) {
-	// Of no device: so it is asked at each change of any.
-	_ = server.WaitFor(context.Background(), "", func(refserver.DeviceState) bool {
+	_ = server.WaitUntil(context.Background(), func() bool {
 		p.mu.Lock()
 		here := maps.Clone(p.here)
 		p.mu.Unlock()

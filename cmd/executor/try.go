@@ -297,10 +297,7 @@ func (t *trial) run(ctx context.Context, kind wire.Kind, args wire.Args, content
 // cleanEnvironment is what the trial's commands start from.
 func cleanEnvironment() []string { return instructions.WithoutSecrets(os.Environ()) }
 
-// benchLog is the executor's own log during a trial.
-func (a *app) benchLog() *slog.Logger { return slog.New(troubles(a.stderr)) }
-
-// troubles logs what is worth a person's attention during a trial.
-func troubles(w io.Writer) slog.Handler {
-	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})
+// benchLog is the executor's own log during a trial: troubles only.
+func (a *app) benchLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
