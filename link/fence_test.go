@@ -188,14 +188,21 @@ func TestWhatIsListedAndGivenUpByTheReconnectIsAnsweredOnIt(t *testing.T) {
 		w.net.setRefuse(false)
 		w.active()
 		w.wait(time.Second)
-		if left := w.server.State(w.device).Inflight; len(left) != 0 {
-			t.Fatalf("left without an answer: %v", left)
-		}
-		if f, ok := w.settled(call).Outcome.(wire.Failure); !ok || f.Code != wire.CodeOutcomeUnknown || !strings.Contains(f.Message, "given up") {
-			t.Errorf("settled %+v", f)
-		}
-		w.innocent()
+		w.answeredAsGivenUp(call)
 	})
+}
+
+// answeredAsGivenUp wants the executor to have said of everything, and of this, that it
+// does not know how it ended.
+func (w *world) answeredAsGivenUp(call *refserver.Call) {
+	w.t.Helper()
+	if left := w.server.State(w.device).Inflight; len(left) != 0 {
+		w.t.Fatalf("left without an answer: %v", left)
+	}
+	if f, ok := w.settled(call).Outcome.(wire.Failure); !ok || f.Code != wire.CodeOutcomeUnknown || !strings.Contains(f.Message, "given up") {
+		w.t.Errorf("settled %+v", f)
+	}
+	w.innocent()
 }
 
 // A replica that does not know the work has it ended; before all of it is dead, the
@@ -229,13 +236,7 @@ func TestWhatAnEarlierFenceSilencedIsAnsweredWhereItIsListedAgain(t *testing.T) 
 		w.wait(4 * time.Second)
 		w.active()
 		w.wait(time.Second)
-		if left := w.server.State(w.device).Inflight; len(left) != 0 {
-			t.Fatalf("left without an answer: %v", left)
-		}
-		if f, ok := w.settled(call).Outcome.(wire.Failure); !ok || f.Code != wire.CodeOutcomeUnknown || !strings.Contains(f.Message, "given up") {
-			t.Errorf("settled %+v", f)
-		}
-		w.innocent()
+		w.answeredAsGivenUp(call)
 	})
 }
 
