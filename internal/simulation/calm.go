@@ -63,17 +63,10 @@ func (w *World) emptied() {
 	if slack := w.ground.slack(); slack > 0 {
 		limit = slack // of what takes longer, nothing happens in real time
 	}
-	rest := executor.Held{}
-	if w.hasUndead() {
-		rest.Running = -1 // they may be there
-	}
 	var held executor.Held
 	if !w.becomes(limit, func() bool {
 		held = w.x.Held()
-		if rest.Running < 0 {
-			held.Running = -1
-		}
-		return held == rest
+		return held.Unacknowledged == 0 && held.Stuck == 0 && (held.Running == 0 || w.hasUndead())
 	}) {
 		w.judge.Fail("everything is settled, and the executor still holds %+v", held)
 	}
