@@ -116,6 +116,12 @@ func (e *UnusableError) Error() string {
 	return text
 }
 
+// Result tells it as a row that failed, for reports that have nothing else.
+func (e *UnusableError) Result() Result {
+	row := Row{ID: "try-out", Section: "§1", Promise: "the two command lines bring the executor to the server"}
+	return Result{Row: row, Verdict: Fail, Findings: []string{e.Finding}, Output: e.Output}
+}
+
 // tryOut enrolls the executor once and starts it. Without, a wrong command line
 // would be told by every row, and rows in which enrollment has to fail would pass.
 func tryOut(ctx context.Context, cfg *Config, base string) error {

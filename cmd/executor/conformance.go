@@ -118,6 +118,9 @@ func (a *app) conformance(ctx context.Context, f conformanceFlags) error {
 		defer junit.Close()
 	}
 	results, err := conformance.Run(ctx, cfg)
+	if unusable := (*conformance.UnusableError)(nil); errors.As(err, &unusable) && junit != nil {
+		return errors.Join(err, conformance.WriteJUnit(junit, []conformance.Result{unusable.Result()}, time.Since(start)))
+	}
 	if err != nil {
 		return err
 	}

@@ -136,3 +136,17 @@ func TestConformanceRefusesHalfAnOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestAReportIsWrittenAlsoWhereNothingCouldBeJudged(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	junit := filepath.Join(t.TempDir(), "junit.xml")
+	s := m.run("device", "conformance", "--only", "exec-output", "--junit", junit, "--enroll", "sh -c 'exit 7'", "--executor", "true")
+	if s.code != exitUnexpected || !strings.Contains(s.stderr, "nothing was judged") {
+		t.Errorf("exit %d\n%s", s.code, s.stderr)
+	}
+	b, err := os.ReadFile(junit)
+	if err != nil || !strings.Contains(string(b), `failures="1"`) || !strings.Contains(string(b), "code 7") {
+		t.Errorf("the JUnit report: %v\n%s", err, b)
+	}
+}
