@@ -125,6 +125,7 @@ func addDevice(s *refserver.Server, seed byte) string {
 // options change a world before it begins.
 type options struct {
 	server refserver.Config
+	faults refserver.Faults // from the first connection on
 	link   func(w *world, c *link.Config)
 	silent bool // the link is not started
 }
@@ -140,6 +141,7 @@ func simulate(t *testing.T, o options, fn func(t *testing.T, w *world)) {
 			w.mu.Unlock()
 		}
 		w.server = refserver.New(o.server)
+		w.server.SetFaults(o.faults)
 		w.device = addDevice(w.server, 1)
 		go func() { w.served <- w.server.Serve(w.net) }()
 		w.outbox = outbox.New(outbox.Config{})
