@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -76,15 +77,29 @@ func launch(p place, line, dir string, enrolling bool) (*process, error) {
 	// A group of its own: an interrupt at the terminal is for the suite, which
 	// then ends what it started.
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := x.cmd.Start(); err != nil {
+	bind(x.cmd.SysProcAttr)
+	if err := x.start(); err != nil {
 		out.close()
 		return nil, err
 	}
-	go func() {
-		defer close(x.done)
-		_ = x.cmd.Wait() // its code is in ProcessState
-	}()
 	return x, nil
+}
+
+// start starts it and has a goroutine wait for its end.
+func (x *process) start() error {
+	started := make(chan error)
+	go func() {
+		// What bind asks for follows the thread that starts it: the thread must
+		// last as long as the process, and ends with this goroutine.
+		runtime.LockOSThread()
+		defer close(x.done)
+		err := x.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = x.cmd.Wait() // its code is in ProcessState
+		}
+	}()
+	return <-started
 }
 
 func (x *process) pid() int { return x.cmd.Process.Pid }

@@ -13,6 +13,9 @@ const canLook = false
 
 var errCannotLook = errors.New("this system does not show it")
 
+// bind does nothing: no process is told here that its parent was killed.
+func bind(*syscall.SysProcAttr) {}
+
 // alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {

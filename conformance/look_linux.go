@@ -8,10 +8,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // canLook reports whether this system shows sockets and memory of others.
 const canLook = true
+
+// bind makes a process end with the suite, also where the suite is killed.
+func bind(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sema-agent/device-executor/conformance"
+)
+
+func TestASuiteThatIsKilledLeavesNoExecutorBehind(t *testing.T) {
+	t.Setenv(asMain, "1")
+	m := newMachine(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	enroll, _ := conformance.Ours(self)
+	told := filepath.Join(t.TempDir(), "pid")
+	suite := m.command("device", "conformance", "--only", "exec-output", "--enroll", enroll,
+		"--executor", "/bin/sh -c 'echo $$ >"+told+".new && mv "+told+".new "+told+" && exec sleep 600'")
+	suite.Env = append(suite.Env, "TMPDIR="+t.TempDir())
+	if err := suite.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var executor int
+	for executor == 0 {
+		b, err := os.ReadFile(told)
+		if err == nil {
+			executor, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := suite.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = suite.Wait()
+	for deadline := time.Now().Add(10 * time.Second); alive(executor); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			_ = syscall.Kill(executor, syscall.SIGKILL)
+			t.Fatal("the executor outlived the suite that was killed")
+		}
+	}
+}
