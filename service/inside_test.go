@@ -237,13 +237,26 @@ func TestInsideAStopLetsARunningCommandFinish(t *testing.T) {
 	if s.Running || s.Phase != "inactive" || !s.Enabled {
 		t.Errorf("state %+v", s)
 	}
-	var log bytes.Buffer
-	if err := in.m.Logs(t.Context(), in.s.DeviceID, LogQuery{Lines: 10}, &log); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{"stand-in: up", "stand-in: drained"} {
-		if !strings.Contains(log.String(), line) {
-			t.Errorf("the log has no %q:\n%s", line, log.String())
+	in.logged("stand-in: up", "stand-in: drained")
+}
+
+// logged looks until the log has the lines: the journal takes them in after they
+// were written.
+func (in *inside) logged(lines ...string) {
+	in.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		var log bytes.Buffer
+		err := in.m.Logs(in.t.Context(), in.s.DeviceID, LogQuery{Lines: 10}, &log)
+		if nothing := (*NoLogError)(nil); err != nil && !errors.As(err, &nothing) {
+			in.t.Fatal(err)
+		}
+		missing := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.Contains(log.String(), line) })
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			in.t.Fatalf("the log lacks %q (%v):\n%s", missing, err, log.String())
 		}
 	}
 }

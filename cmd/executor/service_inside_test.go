@@ -250,11 +250,12 @@ func TestInsideALifeAsAService(t *testing.T) {
 
 	m.sema(exitOK, "service", "start")
 	m.active()
-	log, _ := m.sema(exitOK, "service", "logs", "--lines", "1000")
+	var log string
 	for _, want := range []string{"starting", "instruction ended", "stopped"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log has no %q:\n%s", want, log)
-		}
+		m.await("logged: "+want, func() bool { // the journal takes it in after it was written
+			log, _ = m.sema(exitOK, "service", "logs", "--lines", "1000")
+			return strings.Contains(log, want)
+		})
 	}
 	for _, never := range []string{"a-credential", "begun", "sleep 300"} {
 		if strings.Contains(log, never) {
