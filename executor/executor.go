@@ -99,9 +99,9 @@ func (x *Executor) StopNow() { x.once.Do(func() { close(x.now) }) }
 
 // Run works until it is stopped (nil) or something final happens: a
 // *fence.HeldError if another executor of this device runs here,
-// link.ErrRevoked, link.ErrSuperseded, a *link.TooOldError, what cannot be set up,
-// or a *process.SurvivorsError, joined to the rest, for commands that could not be
-// ended.
+// link.ErrRevoked, link.ErrSuperseded, a *link.TooOldError, or what cannot be set
+// up. Commands that cannot be ended are no error of Run; they are logged by their
+// pids, and stay in the ledger.
 func (x *Executor) Run(ctx context.Context) (err error) {
 	if x.cfg.Dir != "" {
 		lock, err := fence.Lock(filepath.Join(x.cfg.Dir, LockFile))
@@ -236,8 +236,9 @@ func (x *Executor) work(ctx context.Context, p *parts) error {
 		err = nil // StopNow
 	}
 	if survivors != nil {
-		x.cfg.Log.Error("not all commands could be ended", "err", survivors)
-		err = errors.Join(err, fmt.Errorf("end what still ran: %w", survivors))
+		// A stop in order is one all the same: whoever starts it again would only
+		// meet them again.
+		x.cfg.Log.Error("not all commands could be ended; the next start looks for them", "err", survivors)
 	}
 	return err
 }

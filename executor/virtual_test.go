@@ -6,12 +6,14 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -298,6 +300,36 @@ func TestACallStuckInTheKernelDoesNotFailAStop(t *testing.T) {
 				}
 				thaw()
 			})
+		})
+	}
+}
+
+// immortal is a process control whose commands cannot be ended.
+type immortal struct{ idle }
+
+func (*immortal) Close() error { return &process.SurvivorsError{PIDs: []int{4711}} }
+
+// Nobody mends it by starting the executor again, which is what an error is for.
+func TestACommandThatCannotBeEndedIsNamedAndDoesNotFailAStop(t *testing.T) {
+	for name, stop := range map[string]func(*executor.Executor){
+		"in order": func(x *executor.Executor) { x.Stop(wire.GoodbyeShutdown) },
+		"now":      (*executor.Executor).StopNow,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			simulate(t, func(c *executor.Config) {
+				c.Control = func(process.Config) (process.Control, error) { return &immortal{}, nil }
+				c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))
+			}, func(t *testing.T, s *refserver.Server, x *executor.Executor, device string, ended chan error) {
+				activate(t, s, device)
+				stop(x)
+				if err := <-ended; err != nil {
+					t.Errorf("Run returned %v", err)
+				}
+			})
+			if !strings.Contains(log.String(), "pid 4711") {
+				t.Errorf("the log has %q", log.String())
+			}
 		})
 	}
 }

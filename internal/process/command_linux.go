@@ -182,8 +182,10 @@ func (c *command) follow() {
 		c.control.shelve(l) // from here on the channel is the next command's
 	default:
 		l.ch.close()
-		c.control.log.Warn("a command's supervisor was killed; ending what it left",
-			"instruction", c.recorded.InstructionID, "pid", l.pid)
+		if c.control.life.Err() == nil { // else by the keeper, as Close's last resort
+			c.control.log.Warn("a command's supervisor was killed; ending what it left",
+				"instruction", c.recorded.InstructionID, "pid", l.pid)
+		}
 		if !l.settled() && !c.control.endAdopted(c.control.life, l, c.recorded) {
 			if !exited {
 				c.err = ErrLost

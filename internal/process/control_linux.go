@@ -110,7 +110,19 @@ func (c *control) liveKeeper() (*keeperLink, error) {
 	c.keeper = k
 	c.work.Go(k.serve)
 	c.work.Go(k.keepAwake)
+	c.work.Go(func() { c.replace(k) })
 	return k, nil
+}
+
+// replace starts another keeper when this one is killed: what is started from then
+// on has one above it again, and the owner hears of it at once.
+func (c *control) replace(k *keeperLink) {
+	began := time.Now()
+	<-k.gone
+	// Whoever kills one after the other is not raced.
+	if wait(c.life, time.Until(began.Add(time.Second))) == nil {
+		_, _ = c.liveKeeper() // the next command tries again, and says what is wrong
+	}
 }
 
 // spawn starts a supervisor.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -121,6 +122,39 @@ func TestCommandsGoOnAfterTheKeeperWasKilled(t *testing.T) {
 		t.Errorf("the old command's exit code is %d", cmd.ExitCode())
 	}
 }
+
+// Between two commands too: the next one is not to find out.
+func TestAKilledKeeperIsReplacedAndSpokenOfAtOnce(t *testing.T) {
+	t.Parallel()
+	said := make(chan slog.Record, 10)
+	c, err := New(Config{Log: slog.New(heard(said))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	keeper := func() *keeperLink {
+		c := c.(*control)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.keeper
+	}
+	first := keeper()
+	if err := first.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "another keeper", func() bool { return keeper() != first })
+	if r := <-said; !strings.Contains(r.Message, "the keeper process was killed") {
+		t.Errorf("the log has %q", r.Message)
+	}
+}
+
+// heard passes on what is logged.
+type heard chan<- slog.Record
+
+func (h heard) Enabled(context.Context, slog.Level) bool      { return true }
+func (h heard) Handle(_ context.Context, r slog.Record) error { h <- r; return nil }
+func (h heard) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h heard) WithGroup(string) slog.Handler                 { return h }
 
 func TestASupervisorWithoutItsKeeperGetsNoOtherCommand(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,6 +21,9 @@ type keeper struct {
 	supervisors map[int]bool // by pid; our children, so the number is theirs until reaped
 	clean       int          // rounds of looking for orphans still to come out empty
 	deadline    time.Time    // when the executor is gone: from then on supervisors are ended too
+
+	stubborn map[proc]bool // what the last round found
+	changed  time.Time     // when something else was found, or an orphan taken in
 }
 
 // cleanRounds in a row without an orphan count as settled. One round might
@@ -34,35 +38,44 @@ func keep(ch *channel) {
 	k.attend(inbox, children)
 }
 
-// sweepInterval is how often a keeper looks for orphans while there may be some.
-const sweepInterval = 5 * time.Millisecond
+// sweepInterval is how often a keeper looks for orphans while there may be some, and
+// vainInterval how often once KILL has done nothing to them for a while.
+const (
+	sweepInterval = 5 * time.Millisecond
+	vainInterval  = 500 * time.Millisecond
+)
 
-// attend goes on until the executor is gone and no child is left.
+// attend goes on until the executor is gone and no child is left, or none that a
+// signal ends: another user's, or one that is stuck in the kernel.
 func (k *keeper) attend(inbox <-chan message, children <-chan os.Signal) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	set := false // a timer that every end puts off never goes off in a storm of them
+	var due time.Time // zero: the timer is not set
 	for {
 		none := k.reap()
-		if none && inbox == nil {
+		if inbox == nil && (none || k.inVain() && time.Since(k.deadline) > closeQuarters) {
 			return
 		}
-		if !set && (k.clean > 0 || inbox == nil) {
-			set = true
-			timer.Reset(sweepInterval)
+		if k.clean > 0 || inbox == nil {
+			// It is never put off: in a storm of ends it would not go off at all.
+			if at := time.Now().Add(k.interval()); due.IsZero() || at.Before(due) {
+				due = at
+				timer.Reset(time.Until(at))
+			}
 		}
 		select {
 		case m, ok := <-inbox:
 			if !ok {
 				// The supervisors see it too and end their trees.
 				inbox = nil
-				k.deadline = time.Now().Add(time.Second)
+				k.changed = time.Now()
+				k.deadline = k.changed.Add(time.Second)
 				break
 			}
 			k.obey(m)
 		case <-children:
 		case <-timer.C:
-			set = false
+			due = time.Time{}
 			k.sweep()
 		}
 	}
@@ -114,6 +127,7 @@ func (k *keeper) reap() (none bool) {
 		}
 		if !k.supervisors[pid] || !ws.Exited() || ws.ExitStatus() != 0 {
 			k.clean = cleanRounds
+			k.changed = time.Now()
 		}
 		delete(k.supervisors, pid)
 		_ = k.ch.put(msgDied, numbers(int64(pid), int64(ws)))
@@ -132,8 +146,13 @@ func (k *keeper) sweep() {
 	if err != nil {
 		return
 	}
+	ids := make(map[proc]bool, len(found))
 	for _, p := range found {
+		ids[p.identity()] = true
 		_ = signalDescendant(p, self, unix.SIGKILL)
+	}
+	if !maps.Equal(ids, k.stubborn) {
+		k.stubborn, k.changed = ids, time.Now()
 	}
 	if len(found) > 0 {
 		k.clean = cleanRounds
@@ -145,6 +164,18 @@ func (k *keeper) sweep() {
 	if k.clean--; k.clean == 0 {
 		k.settle()
 	}
+}
+
+// inVain reports whether the same orphans have been killed for a while and live.
+func (k *keeper) inVain() bool {
+	return len(k.stubborn) > 0 && time.Since(k.changed) > closeQuarters
+}
+
+func (k *keeper) interval() time.Duration {
+	if k.inVain() {
+		return vainInterval
+	}
+	return sweepInterval
 }
 
 func (k *keeper) settle() {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -101,28 +99,10 @@ func TestAShellThatStopsAsATraceeHasNotEnded(t *testing.T) {
 // does not die. It is not called dead, and once it dies that is noticed.
 func TestWhatTheKernelWillNotLetDieIsNamed(t *testing.T) {
 	t.Parallel()
-	freezer := "/sys/fs/cgroup/freezer/process-test-" + strconv.Itoa(os.Getpid())
-	if err := os.Mkdir(freezer, 0o700); err != nil {
-		t.Skipf("needs root and a freezer that holds back signals: %v", err)
-	}
-	state := func(s string) {
-		if err := os.WriteFile(freezer+"/freezer.state", []byte(s), 0); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		state("THAWED")
-		eventually(t, 5*time.Second, "an empty freezer", func() bool { return os.Remove(freezer) == nil })
-	})
+	f := newFreezer(t)
 	c := newControl(t)
-	cmd, _, _ := torture{command: "sleep %[1]s & echo $! > " + freezer + "/tasks; wait"}.begin(t, c)
-	var frozen int
-	eventually(t, 5*time.Second, "the sleeper in the freezer", func() bool {
-		b, err := os.ReadFile(freezer + "/tasks")
-		frozen, _ = strconv.Atoi(strings.TrimSpace(string(b)))
-		return err == nil && frozen > 0
-	})
-	state("FROZEN")
+	cmd, _, _ := torture{command: "sleep %[1]s & echo $! > " + f.tasks() + "; wait"}.begin(t, c)
+	frozen := f.freeze(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	var alive *SurvivorsError
@@ -134,6 +114,6 @@ func TestWhatTheKernelWillNotLetDieIsNamed(t *testing.T) {
 		t.Error("called gone")
 	default:
 	}
-	state("THAWED")
+	f.state(t, "THAWED")
 	within(t, 5*time.Second, "its end", cmd.Gone())
 }

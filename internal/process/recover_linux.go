@@ -29,6 +29,9 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	if len(entries) == 0 {
+		return nil
+	}
 	boot, err := bootID()
 	if err != nil {
 		return err
@@ -105,8 +108,9 @@ const idlePatience = 500 * time.Millisecond
 
 // awaitKeepers waits until the keepers whose executor is no more have ended, and with
 // them what is below them: supervisors still at it, and what a killed one left. It
-// continues those that a command stopped. It returns what is alive when ctx ends.
-// Whoever only looks like a keeper is continued, or waited for, and no more.
+// continues those that a command stopped. It returns what outlived its keeper, or is
+// alive when ctx ends. Whoever only looks like a keeper is continued, or waited for,
+// and no more.
 func awaitKeepers(ctx context.Context) (alive []int) {
 	woken := make(map[proc]bool)
 	type state struct {
@@ -114,27 +118,41 @@ func awaitKeepers(ctx context.Context) (alive []int) {
 		since  time.Time
 	}
 	idle := make(map[proc]state)
+	below := make(map[proc]bool)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		alive = nil
+		var waited []int // keepers with nothing below them that may not have looked yet
+		busy := false
 		for _, p := range abandonedKeepers() {
 			id := p.identity()
 			if p.state == 'T' {
 				woken[id] = signalIf(p, sameAndAlive, unix.SIGCONT) == nil
 			}
 			tree, _ := descendants(p.pid, nil)
-			alive = append(alive, pidsOf(tree)...)
+			for _, p := range tree {
+				below[p.identity()] = true
+			}
 			was, known := idle[id]
 			if !known || len(tree) > 0 || was.reaped != p.reaped {
 				was = state{p.reaped, time.Now()}
 				idle[id] = was
 			}
-			if woken[id] || time.Since(was.since) < idlePatience { // it may not have looked yet
+			switch {
+			case len(tree) > 0:
+				busy = true
+			case woken[id] || time.Since(was.since) < idlePatience:
+				busy = true
+				waited = append(waited, p.pid)
+			}
+		}
+		if busy && wait(ctx, pause) == nil {
+			continue
+		}
+		for p := range below {
+			if sameAndAlive(p) {
 				alive = append(alive, p.pid)
 			}
 		}
-		if len(alive) == 0 || wait(ctx, pause) != nil {
-			return alive
-		}
+		return append(alive, waited...)
 	}
 }
 
