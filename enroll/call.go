@@ -25,6 +25,9 @@ const (
 	callTimeout     = 15 * time.Second // one HTTP call, its answer read
 	maxAnswerBytes  = 256 << 10        // more than any answer has
 	maxMessageRunes = 300              // of a server's message, as shown
+	// longestAsked is the longest wait that a server is taken at its word with:
+	// beyond a century it is for ever.
+	longestAsked = 100 * 365 * 24 * time.Hour
 )
 
 // Client makes the three HTTP calls of an enrollment. It follows no redirects:
@@ -244,14 +247,16 @@ func (a *answer) words() (code, message string) {
 	return code, message
 }
 
-// retryAfter returns how long a 429 asks to wait, or 0 if it does not say.
+// retryAfter returns how long a 429 asks to wait, or 0 if it does not say. More
+// than longestAsked, in whatever number of digits, is longestAsked.
 func (a *answer) retryAfter() time.Duration {
 	text := strings.TrimSpace(a.header.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
+	seconds, err := strconv.ParseUint(text, 10, 64) // out of range: the largest there is
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(longestAsked/time.Second))) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil && at.After(a.received) {
-		return at.Sub(a.received)
+		return min(at.Sub(a.received), longestAsked)
 	}
 	return 0
 }

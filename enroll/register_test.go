@@ -166,6 +166,25 @@ func TestRateLimitsAreWaitedOutAndCapped(t *testing.T) {
 	})
 }
 
+func TestAWaitLongerThanAnyClockHoldsEndsTheAttemptToo(t *testing.T) {
+	for _, seconds := range []string{"86400", "2147483648", "9300000000", "18446744073709551615", "99999999999999999999999999"} {
+		synctest.Test(t, func(t *testing.T) {
+			wire := &scripted{answers: []said{limited(seconds)}}
+			_, settled, took, waits, err := attempts(t, wire)
+			var answered *enroll.AnswerError
+			if !errors.As(err, &answered) || answered.Reason != enroll.ReasonRateLimited || answered.RetryAfter < 24*time.Hour || enroll.ExitCode(err) != 8 {
+				t.Errorf("%s s: got %v", seconds, err)
+			}
+			if len(wire.requests) != 1 || took != 0 || len(waits) != 0 || !settled {
+				t.Errorf("%s s: %d attempts in %s, waits %v", seconds, len(wire.requests), took, waits)
+			}
+			if advice := enroll.Advice(err); !strings.Contains(advice, "Try again in ") || len(advice) > 80 {
+				t.Errorf("%s s: advice %q", seconds, advice)
+			}
+		})
+	}
+}
+
 func TestWaitingSaysWhatTheServerDid(t *testing.T) {
 	for want, lose := range map[string]func(*scripted){
 		"too many enrollment attempts": func(s *scripted) { s.answers[0] = limited("3") },
