@@ -271,6 +271,26 @@ func TestTimeoutCountsFromReceipt(t *testing.T) {
 	})
 }
 
+func TestATimeoutOfNothingOrLessHasRunOutAtOnce(t *testing.T) {
+	// The last ones make a long time of a clock's own unit if they are multiplied unseen.
+	for _, ms := range []int64{0, -1, -1000, -9_223_372_036_855, -18_446_744_073_709, -wire.MaxSafeInteger} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, handlers{wire.KindExec: untilStopped})
+			in := ask("late", wire.KindExec, aCommand)
+			in.TimeoutMs = ms
+			began := time.Now()
+			b.d.Instruct(in)
+			if got := describe(b.outcome("late")); got != "timeout" {
+				t.Errorf("timeoutMs %d: %s", ms, got)
+			}
+			if took := time.Since(began); took != 0 {
+				t.Errorf("timeoutMs %d: after %v", ms, took)
+			}
+			b.finish()
+		})
+	}
+}
+
 // Where an effect may have been, nothing milder than outcome_unknown will do (§3.3).
 func TestAPanicIsAnAnswerAndNoCrash(t *testing.T) {
 	breaks := func(begin bool, how func() wire.Outcome) Handler {

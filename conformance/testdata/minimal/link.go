@@ -177,7 +177,7 @@ func (a *agent) connection() (good bool, err error) {
 		a.writeLoop(ctx, ws, ack.Gen)
 		ws.CloseNow()
 	}()
-	go a.beat(ctx, ack.Gen, time.Duration(ack.HeartbeatIntervalMs)*time.Millisecond)
+	go a.beat(ctx, ack.Gen, time.Duration(min(ack.HeartbeatIntervalMs, 1<<40))*time.Millisecond)
 	err = a.readLoop(ctx, ws, ack.Gen)
 	cancel()
 	a.wake.Broadcast()

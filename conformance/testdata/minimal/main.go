@@ -76,7 +76,7 @@ func call(method, url, credential string, body, answer any) error {
 				return json.Unmarshal(b, answer)
 			case resp.StatusCode == http.StatusTooManyRequests:
 				if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-					wait = max(wait, time.Duration(s)*time.Second)
+					wait = max(wait, time.Duration(min(s, 1<<32))*time.Second)
 				}
 				err = errors.New("too many requests")
 			default:
