@@ -50,7 +50,7 @@ type Outbox struct {
 	free      buffers
 	frame     wire.Chunk // scratch for Next
 	stats     Stats
-	notes     []note
+	notes     notes
 }
 
 // Stats is what an outbox holds now and has done so far.
@@ -66,7 +66,7 @@ type Stats struct {
 
 	ChunksSent, ChunksResent   int64
 	ResultsSent, ResultsResent int64
-	GivenUp                    int64 // instructions whose result was never acknowledged
+	GivenUp                    int64 // instructions whose result was dropped before it was acknowledged
 	Dropped                    int64 // instructions that the server did not list, or that were fenced
 	OddAcks                    int64 // acknowledgements that made no sense
 }
@@ -177,25 +177,4 @@ func (o *Outbox) remove(l *Lane, err error) {
 	}
 	o.turns.leave(l)
 	o.refuse(l, err)
-}
-
-// note is a log record that waits for the mutex to be released.
-type note struct {
-	level slog.Level
-	msg   string
-	attrs []slog.Attr
-}
-
-func (o *Outbox) note(level slog.Level, msg, id string, attrs ...slog.Attr) {
-	o.notes = append(o.notes, note{level, msg, append(attrs, slog.String("instruction", shorten(id)))})
-}
-
-// unlock releases mu, then writes the log records collected under it.
-func (o *Outbox) unlock() {
-	notes := o.notes
-	o.notes = nil
-	o.mu.Unlock()
-	for _, n := range notes {
-		o.log.LogAttrs(ctxNone, n.level, n.msg, n.attrs...)
-	}
 }

@@ -612,6 +612,93 @@ func TestFinishedLongestAgoGoesFirstWhenTooManyWait(t *testing.T) {
 	}
 }
 
+func TestWhatIsGivenUpSaysWhyAndDoesNotFillTheLog(t *testing.T) {
+	// silent is what the server never acknowledges; told is a line of the log.
+	type told struct {
+		text string
+		at   time.Duration
+	}
+	for why, silent := range map[string]func(o *outbox.Outbox){
+		"more results than are kept wait": func(o *outbox.Outbox) {
+			for i := range 5000 {
+				o.Open(fmt.Sprint("exists-", i)).Finish(wire.VoidOutcome{})
+			}
+		},
+		"more bytes of results than are kept wait": func(o *outbox.Outbox) {
+			for i := range 100 {
+				o.Open(fmt.Sprint("exists-", i)).Finish(wire.StatOutcome{CanonicalPath: "/" + strings.Repeat("x", 900<<10)})
+			}
+		},
+		"it was never acknowledged": func(o *outbox.Outbox) {
+			for i := range 500 {
+				o.Open(fmt.Sprint("exists-", i)).Finish(wire.VoidOutcome{})
+			}
+			drain(t, o)
+			time.Sleep(11 * time.Minute)
+		},
+		"the output before it was never acknowledged": func(o *outbox.Outbox) {
+			for i := range 3 {
+				l := o.Open(fmt.Sprint("exists-", i))
+				for range 100 {
+					say(t, l, "x")
+				}
+				l.Finish(wire.ReadOutcome{})
+			}
+			drain(t, o)
+			time.Sleep(11 * time.Minute)
+		},
+		"above what was sent": func(o *outbox.Outbox) {
+			o.Open("exists-0")
+			for i := range 5000 {
+				o.AckChunk("exists-0", int64(i))
+			}
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var log bytes.Buffer
+				var lines []told
+				o := outbox.New(outbox.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+				read := func() {
+					for line := range strings.Lines(log.String()) {
+						lines = append(lines, told{line, time.Since(start)})
+					}
+					log.Reset()
+				}
+				o.Resume("1", nil, nil)
+				silent(o)
+				read()
+				for range 5 * 60 {
+					o.Tick(time.Now())
+					read()
+					time.Sleep(time.Second)
+				}
+				if len(lines) != 2 {
+					t.Fatalf("%d lines, first %v", len(lines), lines[:min(5, len(lines))])
+				}
+				for _, line := range lines {
+					if !strings.Contains(line.text, why) || !strings.Contains(line.text, "exists-") {
+						t.Errorf("the log says %q", line.text)
+					}
+				}
+				var more int
+				if _, count, ok := strings.Cut(lines[1].text, "more="); !ok {
+					t.Errorf("the second line has no count: %q", lines[1].text)
+				} else if _, err := fmt.Sscan(count, &more); err != nil {
+					t.Error(err)
+				}
+				if s := o.Stats(); int64(more)+1 != s.GivenUp+s.OddAcks {
+					t.Errorf("the lines speak of %d, and %d were given up", more+1, s.GivenUp+s.OddAcks)
+				}
+				if gap := lines[1].at - lines[0].at; gap > time.Minute+time.Second {
+					t.Errorf("the rest is said %v later", gap)
+				}
+			})
+		})
+	}
+}
+
 func TestHugeResultsAreBoundedToo(t *testing.T) {
 	o := outbox.New(outbox.Config{TotalBytes: 1 << 20})
 	for i := range 10 {

@@ -33,7 +33,7 @@ func (o *Outbox) Resume(gen wire.Gen, pending []string, watermarks map[string]in
 			continue
 		}
 		if l.spent(now) {
-			o.giveUp(l, now)
+			o.giveUp(l, now, neverAcknowledged)
 			continue
 		}
 		if upTo, ok := watermarks[l.id]; ok {

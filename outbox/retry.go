@@ -18,6 +18,8 @@ const (
 	mostAge       = 10 * time.Minute  // of a result, from its first sending or in vain before it
 )
 
+const neverAcknowledged = "result given up: it was never acknowledged"
+
 // Tick makes due again what was not acknowledged in time, and gives up what was
 // sent often or long enough. Call it about once a second while there is a
 // connection; Resume catches up on what an absence made of age.
@@ -26,8 +28,12 @@ func (o *Outbox) Tick(now time.Time) {
 	defer o.unlock()
 	clock := now.Sub(o.start)
 	for _, l := range slices.Clone(o.order) {
-		if l.spent(clock) || o.live && l.unheard(clock) {
-			o.giveUp(l, clock)
+		switch {
+		case l.spent(clock):
+			o.giveUp(l, clock, neverAcknowledged)
+			continue
+		case o.live && l.unheard(clock):
+			o.giveUp(l, clock, "result given up unsent: the output before it was never acknowledged")
 			continue
 		}
 		if !o.live || fault.On("outbox: never send again") {
@@ -44,6 +50,7 @@ func (o *Outbox) Tick(now time.Time) {
 		o.schedule(l)
 	}
 	o.grant()
+	o.noteMore(clock)
 }
 
 // spent reports whether a result was sent often or long enough. After the last
@@ -65,28 +72,35 @@ func (l *Lane) unheard(now time.Duration) bool {
 	return l.result != nil && l.sends == 0 && now-max(l.finished, l.moved) >= mostAge
 }
 
-// giveUp drops an instruction whose result is never acknowledged. It is not run
-// again, whatever the server says of it later.
-func (o *Outbox) giveUp(l *Lane, now time.Duration) {
+// giveUp drops an instruction whose result is not acknowledged, and says why. It is
+// not run again, whatever the server says of it later.
+func (o *Outbox) giveUp(l *Lane, now time.Duration, why string, attrs ...slog.Attr) {
 	o.stats.GivenUp++
-	attrs := []slog.Attr{slog.Int("sends", l.sends)}
+	attrs = append(attrs, slog.Int("sends", l.sends))
 	if l.sends > 0 {
 		attrs = append(attrs, slog.Duration("age", now-l.firstSend))
 	}
-	o.note(slog.LevelWarn, "result given up: it was never acknowledged", l.id, attrs...)
+	o.note(slog.LevelWarn, why, l.id, attrs...)
 	o.remove(l, ErrFinished)
 }
 
 // bound gives up instructions, the one finished longest ago first, while more wait
 // for their acknowledgement, or more bytes of results, than are held.
 func (o *Outbox) bound() {
-	for o.stats.Results > o.held || o.stats.Results > 1 && o.stats.ResultBytes > o.totalBytes {
+	for {
+		why, kept := "result given up: more results than are kept wait for their acknowledgement", o.held
+		if o.stats.Results <= o.held {
+			if o.stats.Results <= 1 || o.stats.ResultBytes <= o.totalBytes {
+				return
+			}
+			why, kept = "result given up: more bytes of results than are kept wait for their acknowledgement", o.totalBytes
+		}
 		var oldest *Lane
 		for _, l := range o.order {
 			if l.result != nil && (oldest == nil || l.deviceSeq < oldest.deviceSeq) {
 				oldest = l
 			}
 		}
-		o.giveUp(oldest, o.clock())
+		o.giveUp(oldest, o.clock(), why, slog.Int("kept", kept))
 	}
 }
