@@ -1,9 +1,14 @@
 package link_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sema-agent/device-executor/link"
@@ -118,6 +123,94 @@ func TestASlowPeerIsNotAskedForPongsDuringAWrite(t *testing.T) {
 		}
 		w.succeeds(call)
 		w.innocent()
+	})
+}
+
+// announce puts the header of a text frame of that size on the way to the device, as
+// a server's own.
+func announce(w *world, bytes uint64) {
+	header := binary.BigEndian.AppendUint64([]byte{0x81, 127}, bytes)
+	_, _ = w.net.last().toDevice.write(header)
+	synctest.Wait()
+}
+
+func TestAFrameThatIsTooLargeIsRefusedWhenItIsAnnounced(t *testing.T) {
+	for _, size := range []uint64{wire.MaxFrameBytes + 1<<17, 1 << 40, 1 << 62, 1 << 63} {
+		t.Run(strconv.FormatUint(size, 10), func(t *testing.T) {
+			simulate(t, options{}, func(t *testing.T, w *world) {
+				w.active()
+				call := w.exec()
+				announce(w, size)
+				rests := w.entries(link.BackingOff)
+				if len(rests) != 1 || rests[0].Cause != link.CauseSocketFailed || !strings.Contains(rests[0].Err.Error(), "frame of more than 1048576 bytes") {
+					t.Fatalf("back-offs %+v", rests)
+				}
+				w.active()
+				w.succeeds(call)
+				w.innocent()
+			})
+		})
+	}
+}
+
+func TestWhatAFrameInFrontOfATooLargeOneSaysIsHeard(t *testing.T) {
+	simulate(t, options{}, func(t *testing.T, w *world) {
+		w.active()
+		frame := `{"t":"bye","gen":"1","reason":"???"}`
+		bye := append([]byte{0x81, byte(len(frame))}, frame...)
+		_, _ = w.net.last().toDevice.write(append(bye, 0x81, 127, 0, 0, 1, 0, 0, 0, 0, 0))
+		synctest.Wait()
+		if rests := w.entries(link.BackingOff); len(rests) != 1 || rests[0].Cause != link.CauseByeUnknown {
+			t.Fatalf("back-offs %+v", rests)
+		}
+	})
+}
+
+// The pongs vanish into a frame that does not come to its end.
+func TestAFrameThatTricklesIsNoLife(t *testing.T) {
+	simulate(t, options{server: refserver.Config{Heartbeat: 2 * time.Second}}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		announce(w, wire.MaxFrameBytes)
+		began := time.Since(w.start)
+		trickling := w.net.last()
+		for range 10 * 60 {
+			w.wait(time.Second)
+			if len(w.entries(link.BackingOff)) > 0 {
+				break
+			}
+			_, _ = trickling.toDevice.write([]byte(" "))
+		}
+		rests := w.entries(link.BackingOff)
+		if len(rests) != 1 || rests[0].Cause != link.CausePeerSilent {
+			t.Fatalf("back-offs %+v", rests)
+		}
+		if took := rests[0].at - began; took > 2*time.Minute+5*time.Second {
+			t.Errorf("the connection was kept for %v", took)
+		}
+		w.active()
+		w.succeeds(call)
+	})
+}
+
+func TestALargeFrameOnASlowLineDoesNotCostTheConnection(t *testing.T) {
+	simulate(t, options{server: refserver.Config{Heartbeat: 2 * time.Second}}, func(t *testing.T, w *world) {
+		w.active()
+		call := w.exec()
+		w.net.last().toDevice.set(func(q *pipe) { q.pace, q.room = 100*time.Millisecond, 4<<20 })
+		began := time.Now()
+		frame := append([]byte(`{"t":"later","more":"`), bytes.Repeat([]byte("x"), wire.MaxFrameBytes-100)...)
+		w.server.Inject(w.device, append(frame, `"}`...))
+		for w.link.Counters().UnknownFrames == 0 && time.Since(began) < 5*time.Minute {
+			w.wait(time.Second)
+		}
+		if took := time.Since(began); took < 100*time.Second || took > 110*time.Second {
+			t.Errorf("the frame took %v", took)
+		}
+		w.succeeds(call)
+		if n := len(w.entries(link.BackingOff)); n != 0 {
+			t.Errorf("the connection was dropped: %v", causes(w.entries(link.BackingOff)))
+		}
 	})
 }
 

@@ -35,7 +35,10 @@ var errPeerReadsNothing = errors.New("the peer sends and does not read")
 type coalescer struct {
 	rwc   io.ReadWriteCloser
 	clock func() time.Duration // monotonic
-	heard atomic.Int64         // clock reading of the last byte received
+	heard atomic.Int64         // clock reading of the last sign of life
+
+	frames  framing // the reader's
+	refused error   // likewise: what arrives is not read on
 
 	mu      sync.Mutex
 	idle    sync.Cond // busy has become false
@@ -53,11 +56,23 @@ func newCoalescer(rwc io.ReadWriteCloser, clock func() time.Duration) *coalescer
 	return c
 }
 
-// Read implements io.Reader and takes note of the time.
+// Read implements io.Reader and takes note of the time. It does not go on into a
+// frame that is too large.
 func (c *coalescer) Read(p []byte) (int, error) {
+	if c.refused != nil {
+		return 0, c.refused
+	}
 	n, err := c.rwc.Read(p)
-	if n > 0 {
-		c.heard.Store(int64(c.clock()))
+	if n == 0 {
+		return n, err
+	}
+	now := c.clock()
+	n, alive, refused := c.frames.take(p[:n], now)
+	if alive {
+		c.heard.Store(int64(now))
+	}
+	if refused != nil {
+		c.refused, err = refused, refused
 	}
 	return n, err
 }

@@ -317,6 +317,9 @@ func lost(err error) outcome {
 	)
 	out := outcome{kind: retry, cause: CausePeerClosed}
 	switch {
+	case errors.Is(err, websocket.ErrMessageTooBig):
+		out.cause = CauseSocketFailed
+		out.err = fmt.Errorf("the server sent a frame of more than %d bytes, which the protocol has none of", wire.MaxFrameBytes)
 	case errors.As(err, &closed):
 		out.err = fmt.Errorf("the server closed the connection (code %d)", int(closed.Code))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -273,13 +273,15 @@ func TestThePathIsJoinedToTheServersOwn(t *testing.T) {
 }
 
 func TestAFrameAboveTheLimitEndsTheSocket(t *testing.T) {
+	told := make(chan error, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(rw, r, nil)
 		if err != nil {
 			return
 		}
-		_ = c.Write(r.Context(), websocket.MessageText, bytes.Repeat([]byte("x"), 2<<20))
-		_, _, _ = c.Read(r.Context())
+		go func() { _ = c.Write(r.Context(), websocket.MessageText, bytes.Repeat([]byte("x"), 2<<20)) }()
+		_, _, err = c.Read(r.Context())
+		told <- err
 		_ = c.CloseNow()
 	}))
 	defer server.Close()
@@ -291,6 +293,9 @@ func TestAFrameAboveTheLimitEndsTheSocket(t *testing.T) {
 	defer func() { _ = s.CloseNow() }()
 	if _, err := s.Read(context.Background()); !errors.Is(err, websocket.ErrMessageTooBig) {
 		t.Errorf("err = %v", err)
+	}
+	if err := <-told; websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+		t.Errorf("the server was told %v", err)
 	}
 }
 

@@ -123,14 +123,16 @@ type pipe struct {
 	err           error // for both ends
 	hole          bool
 	stalled       bool
-	readBy, putBy time.Time // deadlines
+	readBy, putBy time.Time     // deadlines
+	pace          time.Duration // what a KiB takes to read; 0: no time
+	room          int           // how many bytes it holds
 }
 
 // pipeBytes is what a direction holds, as a kernel's socket buffer does.
 const pipeBytes = 256 << 10
 
 func newPipe() *pipe {
-	q := &pipe{}
+	q := &pipe{room: pipeBytes}
 	q.cond.L = &q.mu
 	return q
 }
@@ -156,9 +158,17 @@ func (q *pipe) read(p []byte) (int, error) {
 		case past(q.readBy):
 			return 0, os.ErrDeadlineExceeded
 		case len(q.buf) > 0 && !q.stalled:
+			if q.pace > 0 {
+				p = p[:min(len(p), 1024)]
+			}
 			n := copy(p, q.buf)
 			q.buf = q.buf[n:]
 			q.cond.Broadcast()
+			if pace := q.pace; pace > 0 {
+				q.mu.Unlock()
+				time.Sleep(pace)
+				q.mu.Lock()
+			}
 			return n, nil
 		case q.eof && !q.hole && !q.stalled:
 			return 0, io.EOF
@@ -184,7 +194,7 @@ func (q *pipe) write(p []byte) (int, error) {
 		case q.hole:
 			return len(p), nil
 		}
-		n := min(len(p)-done, pipeBytes-len(q.buf))
+		n := min(len(p)-done, q.room-len(q.buf))
 		q.buf = append(q.buf, p[done:done+n]...)
 		done += n
 		q.cond.Broadcast()

@@ -2,8 +2,8 @@ package link
 
 import "time"
 
-// vigil judges whether the peer is still there, by the last byte received and by
-// the pings sent since.
+// vigil judges whether the peer is still there, by the last sign of life and by the
+// pings sent since.
 type vigil struct {
 	c        *connection
 	interval time.Duration // of pings, as far as silence is judged by it

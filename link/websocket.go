@@ -165,6 +165,14 @@ type webSocket struct {
 // Read implements Socket. Binary frames have no place in the protocol (§2) and
 // are passed over.
 func (s *webSocket) Read(ctx context.Context) ([]byte, error) {
+	frame, err := s.read(ctx)
+	if errors.Is(err, websocket.ErrMessageTooBig) {
+		_ = s.close(websocket.StatusMessageTooBig)
+	}
+	return frame, err
+}
+
+func (s *webSocket) read(ctx context.Context) ([]byte, error) {
 	for {
 		kind, r, err := s.conn.Reader(ctx)
 		if err != nil {
@@ -205,11 +213,13 @@ func (s *webSocket) Silence() time.Duration {
 }
 
 // Close implements Socket.
-func (s *webSocket) Close() error {
+func (s *webSocket) Close() error { return s.close(websocket.StatusNormalClosure) }
+
+func (s *webSocket) close(code websocket.StatusCode) error {
 	// The library would wait twice 5 s for a peer that is gone.
 	hurry := time.AfterFunc(closeLimit, func() { _ = s.out.Close() })
 	defer hurry.Stop()
-	return s.conn.Close(websocket.StatusNormalClosure, "")
+	return s.conn.Close(code, "")
 }
 
 // CloseNow implements Socket.
