@@ -104,7 +104,7 @@ func (x *Executor) StopNow() { x.once.Do(func() { close(x.now) }) }
 // pids, and stay in the ledger.
 func (x *Executor) Run(ctx context.Context) (err error) {
 	if x.cfg.Dir != "" {
-		lock, err := fence.Lock(filepath.Join(x.cfg.Dir, LockFile))
+		lock, err := fence.LockDevice(filepath.Join(x.cfg.Dir, LockFile), x.cfg.DeviceID)
 		if err != nil {
 			return err
 		}

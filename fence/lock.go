@@ -45,17 +45,20 @@ func (e *HeldError) Error() string {
 // and a crash frees the lock though commands live on. The file itself stays for
 // good: removing it would let two processes lock two files of one name.
 type InstanceLock struct {
-	lock *flock.Flock
-	path string
+	lock    *flock.Flock
+	path    string
+	machine []*flock.Flock // that go by the device, see LockDevice
 }
 
 // inHand keeps the locks of this process reachable. Without it a caller who forgets
 // one would lose it at some later garbage collection, when its file is closed.
 var inHand sync.Map
 
-// Lock takes the lock at path, creating the file (0600) in an existing folder, and
-// writes the pid of this process into it if the disk has room. It tries for 300 ms,
-// then returns a *HeldError.
+// Lock takes the lock at path, creating the file (0600) in an existing folder. If the
+// disk has room it writes the pid of this process into it, and beside it what names
+// the process for good. It tries for 300 ms, then returns a *HeldError; and at once
+// if the lock is free and what is beside it names a process that lives: of a lock
+// whose file was removed, or of the folder that this one is a copy of.
 func Lock(path string) (*InstanceLock, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
@@ -72,12 +75,17 @@ func Lock(path string) (*InstanceLock, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
+	if pid := recordedHolder(path); pid != 0 && pid != os.Getpid() && !fault.On("fence: no instance lock") {
+		_ = l.Close()
+		return nil, &HeldError{Path: path, PID: pid}
+	}
 	// The pid is for the message of others only, but without it that message is poor.
 	// On a full disk it has to be: commands may be what frees some.
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil && !noRoom(err) {
 		_ = l.Close()
 		return nil, fmt.Errorf("lock %s: write the pid: %w", path, err)
 	}
+	recordHolder(path)
 	held := &InstanceLock{lock: l, path: path}
 	inHand.Store(held, true)
 	return held, nil
@@ -86,6 +94,10 @@ func Lock(path string) (*InstanceLock, error) {
 // Unlock frees the lock. The file stays, empty.
 func (l *InstanceLock) Unlock() error {
 	inHand.Delete(l)
+	_ = os.Remove(holderPath(l.path)) // first: whoever finds the lock free may have it
+	for _, m := range l.machine {
+		freeMachineLock(m)
+	}
 	_ = os.Truncate(l.path, 0) // a stale pid in a free lock misleads nobody: best effort
 	if err := l.lock.Unlock(); err != nil {
 		return fmt.Errorf("unlock %s: %w", l.path, err)
@@ -94,19 +106,18 @@ func (l *InstanceLock) Unlock() error {
 }
 
 // Probe reports whether a process holds the lock at path, and its pid (0 when it
-// left none). It creates nothing; a missing file is a free lock. Asking takes the
-// lock, shared, for an instant.
+// left none). It creates nothing; a free lock, or a missing file, is held by whoever
+// Lock would name. Asking takes the lock, shared, for an instant.
 func Probe(path string) (held bool, pid int, err error) {
 	l := flock.New(path, flock.SetFlag(os.O_RDONLY))
 	ok, err := l.TryRLock()
 	defer l.Close()
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, 0, nil
+	case ok, errors.Is(err, fs.ErrNotExist):
+		pid := recordedHolder(path)
+		return pid != 0, pid, nil
 	case err != nil:
 		return false, 0, fmt.Errorf("probe lock %s: %w", path, err)
-	case ok:
-		return false, 0, nil
 	}
 	return true, holder(path), nil
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +20,10 @@ import (
 	"github.com/sema-agent/device-executor/fence"
 )
 
-const holderEnv = "FENCE_TEST_HOLD"
+const (
+	holderEnv = "FENCE_TEST_HOLD"
+	deviceEnv = "FENCE_TEST_DEVICE" // its lock on the machine is taken as well
+)
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(holderEnv); path != "" {
@@ -31,7 +35,13 @@ func TestMain(m *testing.M) {
 // hold is the executor that crashes: it takes the lock and forgets it, starts a command that
 // outlives it, prints that command's pid and waits for its end.
 func hold(path string) {
-	if _, err := fence.Lock(path); err != nil {
+	var err error
+	if device := os.Getenv(deviceEnv); device != "" {
+		_, err = fence.LockDevice(path, device)
+	} else {
+		_, err = fence.Lock(path)
+	}
+	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -47,10 +57,12 @@ func hold(path string) {
 	select {}
 }
 
-func TestCrashFreesTheLockThoughItsCommandsLive(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	holder := exec.Command(os.Args[0])
-	holder.Env = append(os.Environ(), holderEnv+"="+path)
+// another starts a process that holds the lock, and of a device, if one is named, the
+// machine's. command is what it has running; kill kills it and leaves that.
+func another(t *testing.T, path, device string) (holder *exec.Cmd, command int, kill func()) {
+	t.Helper()
+	holder = exec.Command(os.Args[0])
+	holder.Env = append(os.Environ(), holderEnv+"="+path, deviceEnv+"="+device)
 	out, err := holder.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -58,19 +70,26 @@ func TestCrashFreesTheLockThoughItsCommandsLive(t *testing.T) {
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
+	kill = sync.OnceFunc(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	t.Cleanup(kill)
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	command, err := strconv.Atoi(strings.TrimSpace(line))
+	command, err = strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {
 		t.Fatalf("holder: %s", line)
 	}
-	defer func() { _ = syscall.Kill(command, syscall.SIGKILL) }()
+	t.Cleanup(func() { _ = syscall.Kill(command, syscall.SIGKILL) })
+	return holder, command, kill
+}
+
+func TestCrashFreesTheLockThoughItsCommandsLive(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	holder, command, kill := another(t, path, "")
 
 	start := time.Now()
-	_, err = fence.Lock(path)
+	_, err := fence.Lock(path)
 	var held *fence.HeldError
 	if !errors.As(err, &held) || held.PID != holder.Process.Pid || held.Path != path {
 		t.Fatalf("second instance: %v", err)
@@ -85,10 +104,7 @@ func TestCrashFreesTheLockThoughItsCommandsLive(t *testing.T) {
 		t.Errorf("probe of a held lock: %v, %d, %v", is, pid, err)
 	}
 
-	if err := holder.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = holder.Wait()
+	kill()
 	l, err := fence.Lock(path)
 	if err != nil {
 		t.Fatalf("after the crash: %v", err)
