@@ -97,6 +97,7 @@ func machineLock(dir, deviceID string) (*flock.Flock, error) {
 		if err == nil && names(path, l) {
 			// Best effort, as in Lock: for the message of others.
 			_ = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+			sweepMachineLocks(dir)
 			return l, nil
 		}
 		_ = l.Close()
@@ -109,6 +110,24 @@ func machineLock(dir, deviceID string) (*flock.Flock, error) {
 			return nil, err
 		}
 		// Whoever held it took the file, or the folder, with him: once more.
+	}
+}
+
+// sweepMachineLocks removes what executors left that did not come to their end: the
+// locks that nobody holds, some at a time.
+func sweepMachineLocks(dir string) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer folder.Close()
+	left, _ := folder.Readdirnames(100)
+	for _, name := range left {
+		l := flock.New(filepath.Join(dir, name), flock.SetFlag(os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK))
+		if free, err := l.TryLock(); free && err == nil && names(l.Path(), l) {
+			_ = os.Remove(l.Path())
+		}
+		_ = l.Close()
 	}
 }
 

@@ -213,12 +213,21 @@ func TestADeviceIsLockedOnTheMachineWhereverItsFolderIs(t *testing.T) {
 }
 
 func TestACrashFreesTheMachinesLockThoughItsCommandsLive(t *testing.T) {
-	_, path := aMachine(t)
+	temp, path := aMachine(t)
 	elsewhere := filepath.Join(t.TempDir(), "lock")
 	holder, _, kill := another(t, path, "dev_01")
 	_, err := fence.LockDevice(elsewhere, "dev_01")
 	refused(t, err, holder.Process.Pid)
+	// What the crash leaves goes with any other executor, and nothing else does.
+	other := taken(t, elsewhere, "dev_02")
+	_, err = fence.LockDevice(filepath.Join(t.TempDir(), "lock"), "dev_01")
+	refused(t, err, holder.Process.Pid)
+	unlock(t, other)
 	kill()
+	unlock(t, taken(t, elsewhere, "dev_02"))
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
 	unlock(t, taken(t, elsewhere, "dev_01"))
 }
 
