@@ -50,6 +50,28 @@ func LockDevice(path, deviceID string) (*InstanceLock, error) {
 	return held, nil
 }
 
+// ProbeDevice is Probe for a lock that was taken by LockDevice: where nobody holds
+// the one at path, it asks those on the machine. Where these cannot be asked, nobody
+// holds them.
+func ProbeDevice(path, deviceID string) (held bool, pid int, err error) {
+	if held, pid, err = Probe(path); held || err != nil {
+		return held, pid, err
+	}
+	for _, dir := range machineFolders() {
+		if !ours(dir) {
+			continue
+		}
+		path := machinePath(dir, deviceID)
+		l := flock.New(path, flock.SetFlag(os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK))
+		free, err := l.TryRLock()
+		_ = l.Close()
+		if err == nil && !free {
+			return true, holder(path), nil
+		}
+	}
+	return false, 0, nil
+}
+
 // machineFolders are the folders for locks of this user on this machine.
 func machineFolders() []string {
 	if fault.On("fence: no instance lock") {
@@ -75,14 +97,19 @@ func ours(dir string) bool {
 
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// machineLock takes the lock of a device in a folder, which it makes if need be. The
-// error is a *HeldError, or says why there is none here.
-func machineLock(dir, deviceID string) (*flock.Flock, error) {
+// machinePath is the lock of a device in a folder.
+func machinePath(dir, deviceID string) string {
 	if !plainID.MatchString(deviceID) {
 		sum := sha256.Sum256([]byte(deviceID))
 		deviceID = "sha256-" + hex.EncodeToString(sum[:])
 	}
-	path := filepath.Join(dir, deviceID+".lock")
+	return filepath.Join(dir, deviceID+".lock")
+}
+
+// machineLock takes the lock of a device in a folder, which it makes if need be. The
+// error is a *HeldError, or says why there is none here.
+func machineLock(dir, deviceID string) (*flock.Flock, error) {
+	path := machinePath(dir, deviceID)
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	for {

@@ -199,11 +199,17 @@ func TestADeviceIsLockedOnTheMachineWhereverItsFolderIs(t *testing.T) {
 			l := taken(t, path, device)
 			_, err := fence.LockDevice(elsewhere, device)
 			refused(t, err, os.Getpid())
+			if is, pid, err := fence.ProbeDevice(elsewhere, device); !is || pid != os.Getpid() || err != nil {
+				t.Errorf("probe elsewhere: %t, %d, %v", is, pid, err)
+			}
 			if _, err := os.Stat(elsewhere); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the refused one left its own lock: %v", err)
 			}
 			unlock(t, taken(t, elsewhere, "another"))
 			unlock(t, l)
+			if is, pid, err := fence.ProbeDevice(elsewhere, device); is || pid != 0 || err != nil {
+				t.Errorf("probe of a free lock: %t, %d, %v", is, pid, err)
+			}
 			unlock(t, taken(t, elsewhere, device))
 			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 				t.Errorf("left %v, %v", left, err)
