@@ -38,12 +38,14 @@ var storeys = []string{
 // leaves are the internal packages: a leaf imports of this module only what is
 // listed for it.
 var leaves = map[string][]string{
-	"internal/activity": {"instructions", "wire"},
-	"internal/doctor": {"enroll", "fence", "instructions", "internal/files", "internal/loginenv", "internal/process",
+	"internal/activity": {"instructions", "internal/regular", "wire"},
+	"internal/doctor": {"enroll", "fence", "instructions", "internal/files", "internal/holder", "internal/loginenv", "internal/process",
 		"internal/remedy", "internal/status", "link", "wire"},
 	"internal/fault":           {},
 	"internal/remedy":          {},
-	"internal/status":          {"wire"},
+	"internal/regular":         {},
+	"internal/holder":          {"fence", "internal/regular", "internal/remedy", "internal/status"},
+	"internal/status":          {"internal/regular", "wire"},
 	"internal/process":         {"internal/fault", "internal/process/lineage", "wire"},
 	"internal/process/lineage": {},
 	"internal/files":           {"internal/fault", "internal/files/place", "internal/files/posix", "wire"},

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // MaxBytes is the largest file Load reads. Write never makes one so large.
@@ -98,13 +100,14 @@ func escape(path string) string {
 // Load reads the file at path. The error wraps fs.ErrNotExist if there is none, and
 // is a *BrokenError if it holds no snapshot of this layout.
 func Load(path string) (*Snapshot, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	b, err := regular.Read(path, MaxBytes)
+	var refused *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("read status: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
-	if err != nil {
+	case errors.As(err, &refused): // the path is named once
+		return nil, &BrokenError{Path: path, Err: refused.Err}
+	case err != nil:
 		return nil, &BrokenError{Path: path, Err: err}
 	}
 	s, err := Decode(b)

@@ -1,0 +1,6 @@
+package holder
+
+import "github.com/sema-agent/device-executor/internal/remedy"
+
+// whoHas is the command that says who has a file open.
+func whoHas(path string) string { return "fuser -v " + remedy.Quote(path) }
