@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -586,5 +587,55 @@ func TestAMissingFileOfTheRecordStopsNoReader(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Nobody who follows may miss what comes after somebody emptied the file, however
+// much of it there is.
+func TestAFollowerSeesWhatComesAfterTheFileWasEmptied(t *testing.T) {
+	for name, c := range map[string]struct{ before, after []string }{
+		"just as many bytes": {[]string{"ins_1"}, []string{"ins_2"}},
+		"fewer":              {[]string{"ins_1", "ins_2"}, []string{"ins_3"}},
+		"more":               {[]string{"ins_1"}, []string{"ins_2", "ins_3", "ins_4"}},
+		"many more":          {[]string{"ins_1"}, make([]string, 600)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "activity.jsonl")
+			r := activity.NewReader(dir)
+			defer r.Close()
+			for i, ids := range [][]string{c.before, c.after} {
+				var lines []byte
+				for _, id := range ids {
+					line, err := json.Marshal(activity.Entry{Phase: activity.Ended, Time: time.Unix(1e9+int64(i), 0).UTC(), PID: 1, ID: id})
+					if err != nil {
+						t.Fatal(err)
+					}
+					lines = append(append(lines, line...), '\n')
+				}
+				if err := os.WriteFile(path, lines, 0o600); err != nil { // which empties it first
+					t.Fatal(err)
+				}
+				var got []string
+				for _, e := range all(t, r) {
+					got = append(got, e.ID)
+				}
+				if !slices.Equal(got, ids) || r.Skipped() != 0 {
+					t.Errorf("saw %q of %q, skipped %d", got, ids, r.Skipped())
+				}
+			}
+		})
+	}
+}
+
+func TestAFIFOInPlaceOfTheRecordIsAnErrorAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "activity.jsonl"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := activity.NewReader(dir)
+	defer r.Close()
+	if _, _, err := r.Next(); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+		t.Errorf("got %v", err)
 	}
 }

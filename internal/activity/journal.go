@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // name returns the name of the i-th file, the one that grows being the 0th.
@@ -60,8 +62,8 @@ func (j *journal) ready() error {
 		}
 		j.close()
 	}
-	// Neither a link planted in its place nor a FIFO is written to.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	// A link planted in its place is not written to.
+	f, err := regular.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -77,9 +79,6 @@ func (j *journal) adopt(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errors.New("it is not a regular file")
 	}
 	if err := f.Chmod(0o600); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // maxLineBytes is above every line a Recorder writes; what is longer is no line
@@ -22,6 +24,8 @@ type Reader struct {
 	file   *os.File
 	sealed bool   // nothing is appended to file any more
 	buffer []byte // read and not yet handed out
+	offset int64  // in file, of what is not read yet
+	tail   []byte // the last bytes before offset
 
 	skipped   int
 	gone      bool // the file read last is kept no longer
@@ -97,10 +101,15 @@ func (r *Reader) more() (bool, error) {
 			r.buffer = r.buffer[:0]
 			r.skipped++
 		}
+		if emptied, err := r.emptied(); err != nil {
+			return false, err
+		} else if emptied {
+			r.buffer, r.offset, r.tail = nil, 0, nil
+		}
 		piece := make([]byte, batchBytes)
-		n, err := r.file.Read(piece)
+		n, err := r.file.ReadAt(piece, r.offset)
 		if n > 0 {
-			r.buffer = append(r.buffer, piece[:n]...)
+			r.took(piece[:n])
 			return true, nil
 		}
 		if err != nil && err != io.EOF {
@@ -121,6 +130,28 @@ func (r *Reader) more() (bool, error) {
 			}
 		}
 	}
+}
+
+// tailBytes are enough to know the end of what was read by: they hold a line's
+// time and its instruction's id.
+const tailBytes = 512
+
+func (r *Reader) took(piece []byte) {
+	r.buffer = append(r.buffer, piece...)
+	r.offset += int64(len(piece))
+	r.tail = append(r.tail, piece...)
+	r.tail = append([]byte(nil), r.tail[max(0, len(r.tail)-tailBytes):]...)
+}
+
+// emptied reports that somebody has emptied the file since it was read, however
+// much was written to it after that: the end of what was read is there no longer.
+func (r *Reader) emptied() (bool, error) {
+	now := make([]byte, len(r.tail))
+	_, err := r.file.ReadAt(now, r.offset-int64(len(now)))
+	if err != nil && err != io.EOF {
+		return false, err
+	}
+	return !bytes.Equal(now, r.tail), nil
 }
 
 // place returns the number that our file has now, or files if it is gone.
@@ -150,7 +181,7 @@ func (r *Reader) advance(place int) (moved bool, err error) {
 		if i < 0 {
 			return false, nil
 		}
-		if next, err = os.Open(filepath.Join(r.dir, name(i))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if next, err = regular.Open(filepath.Join(r.dir, name(i))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
 	}
@@ -174,13 +205,14 @@ func (r *Reader) leave() error {
 	}
 	err := r.file.Close()
 	r.file, r.buffer, r.sealed = nil, nil, false
+	r.offset, r.tail = 0, nil
 	return err
 }
 
 // oldest opens the oldest file there is.
 func (r *Reader) oldest() (found bool, err error) {
 	for i := files - 1; i >= 0; i-- {
-		f, err := os.Open(filepath.Join(r.dir, name(i)))
+		f, err := regular.Open(filepath.Join(r.dir, name(i)))
 		if err == nil {
 			// Below the last number there would be the file after ours, and nobody put
 			// ours aside: somebody took it away.
