@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // A service's file carries the digest of its own content, so that it can be
@@ -51,11 +53,17 @@ func inspect(data []byte) condition {
 	return intact
 }
 
+// maxFileBytes is far above any file of a service.
+const maxFileBytes = 1 << 20
+
 // look reads a service's file and tells what it is.
 func look(path string) ([]byte, condition, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := regular.Read(path, maxFileBytes)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, absent, nil
+	case errors.Is(err, regular.ErrOther): // a mask, which is a link to /dev/null
+		return nil, foreign, nil
 	}
 	if err != nil {
 		return nil, absent, fmt.Errorf("read the service's file: %w", err)

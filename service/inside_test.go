@@ -355,3 +355,85 @@ func TestInsideWithoutARuntimeFolderInTheEnvironment(t *testing.T) {
 		t.Error("does not run")
 	}
 }
+
+func TestInsideAServiceWhoseFileIsGoneCanBeStoppedUninstalledAndInstalled(t *testing.T) {
+	for name, reload := range map[string]bool{"systemd has noticed": true, "systemd has not noticed": false} {
+		t.Run(name, func(t *testing.T) {
+			in := newInside(t, "dev_orphan")
+			before := treeOf(t, os.Getenv("HOME"))
+			vanish := func() State {
+				t.Helper()
+				done := in.install()
+				if err := os.Remove(done.File); err != nil {
+					t.Fatal(err)
+				}
+				if reload {
+					if out, err := exec.Command("systemctl", "--user", "daemon-reload").CombinedOutput(); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+				return in.state()
+			}
+
+			s := vanish()
+			if s.Installed || !s.Orphaned || !s.Running || s.PID == 0 || s.Enabled {
+				t.Errorf("state %+v", s)
+			}
+			if err := in.m.Stop(t.Context(), in.s.DeviceID); err != nil {
+				t.Error(err)
+			}
+			if s := in.state(); s.Running || !s.Orphaned {
+				t.Errorf("stopped, with its link left: %+v", s)
+			}
+			var none *NotInstalledError
+			if err := in.m.Start(t.Context(), in.s.DeviceID); !errors.As(err, &none) {
+				t.Errorf("start: %v", err)
+			}
+
+			vanish()
+			if done, err := in.m.Install(t.Context(), in.s, false); err != nil || done.Change != Created {
+				t.Errorf("install: %+v, %v", done, err)
+			}
+			if s := in.state(); !s.Installed || s.Orphaned || !s.Running || !s.Enabled {
+				t.Errorf("installed again: %+v", s)
+			}
+
+			vanish()
+			if done, err := in.m.Uninstall(t.Context(), in.s.DeviceID, false); err != nil || len(done.Notes) == 0 {
+				t.Errorf("uninstall: %+v, %v", done, err)
+			}
+			if s := in.state(); s.Installed || s.Orphaned || s.Running {
+				t.Errorf("uninstalled: %+v", s)
+			}
+			if after := treeOf(t, os.Getenv("HOME")); !slices.Equal(before, after) {
+				t.Errorf("files were %q and are %q", before, after)
+			}
+			loaded, err := exec.Command("systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "sema-device-dev_orphan*").Output()
+			if err != nil || len(loaded) > 0 {
+				t.Errorf("systemd still knows %q, %v", loaded, err)
+			}
+			if _, err := in.m.Uninstall(t.Context(), in.s.DeviceID, false); !errors.As(err, &none) {
+				t.Errorf("again: %v", err)
+			}
+		})
+	}
+}
+
+func TestInsideAMaskedServiceIsSaidToBe(t *testing.T) {
+	in := newInside(t, "dev_masked")
+	done := in.install()
+	if s := in.state(); s.Masked {
+		t.Errorf("state %+v", s)
+	}
+	if err := os.Remove(done.File); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"stop", "mask"} {
+		if out, err := exec.Command("systemctl", "--user", verb, unitName(in.s.DeviceID)).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if s := in.state(); !s.Masked || s.Running || s.Enabled {
+		t.Errorf("state %+v", s)
+	}
+}

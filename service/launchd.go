@@ -196,7 +196,19 @@ func (m *Launchd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 		return nil, err
 	}
 	path := m.file(deviceID)
-	if err := removable(path, deviceID, force); err != nil {
+	err := removable(path, deviceID, force)
+	var absent *NotInstalledError
+	if errors.As(err, &absent) {
+		j, look := m.look(ctx, deviceID)
+		if look != nil || !j.loaded {
+			return nil, err
+		}
+		if err := m.unload(ctx, deviceID); err != nil {
+			return nil, err
+		}
+		return &Removed{File: path, Notes: []string{orphanGone}}, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := m.unload(ctx, deviceID); err != nil {
@@ -285,12 +297,19 @@ func (m *Launchd) load(ctx context.Context, deviceID string) error {
 
 // Stop implements Manager.
 func (m *Launchd) Stop(ctx context.Context, deviceID string) error {
-	if err := m.installed(ctx, deviceID); err != nil {
+	err := m.installed(ctx, deviceID)
+	var absent *NotInstalledError
+	if err != nil && !errors.As(err, &absent) {
 		return err
 	}
-	j, err := m.look(ctx, deviceID)
-	if err != nil || !j.state.Running {
-		return err
+	j, looked := m.look(ctx, deviceID)
+	switch {
+	case looked != nil:
+		return looked
+	case absent != nil && !j.loaded:
+		return absent
+	case !j.state.Running:
+		return nil
 	}
 	// An end by TERM is a success, after which launchd leaves the agent alone.
 	if _, err := m.launchctl(ctx, "kill", "SIGTERM", m.target(deviceID)); err != nil {
@@ -328,16 +347,17 @@ func (m *Launchd) State(ctx context.Context, deviceID string) (State, error) {
 	if err != nil {
 		return state, err
 	}
-	if err := m.reach(ctx, deviceID); err != nil || what == absent {
+	if err := m.reach(ctx, deviceID); err != nil {
 		return state, err
 	}
 	j, err := m.look(ctx, deviceID)
-	if err != nil {
+	if err != nil || what == absent && !j.loaded {
 		return state, err
 	}
+	j.state.Orphaned = what == absent
 	j.state.Manager, j.state.Service, j.state.File = state.Manager, state.Service, state.File
 	j.state.Installed, j.state.Edited = state.Installed, state.Edited
-	j.state.Enabled = j.loaded
+	j.state.Enabled = j.loaded && state.Installed
 	return j.state, nil
 }
 

@@ -366,3 +366,32 @@ func TestAnAgentOfSomebodyElseIsLeftAlone(t *testing.T) {
 		t.Errorf("it is %q, %v; ran %q", content, err, s.ran)
 	}
 }
+
+func TestAnAgentWhoseFileIsGoneCanBeStoppedAndUninstalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := aLaunchd(t)
+		if _, err := m.Install(t.Context(), aSpec(), false); err != nil {
+			t.Fatal(err)
+		}
+		removeAll(t, m.file("dev_01"))
+		if state, err := m.State(t.Context(), "dev_01"); err != nil || !state.Orphaned || state.Installed || !state.Running || state.Enabled {
+			t.Errorf("%+v, %v", state, err)
+		}
+		if err := m.Stop(t.Context(), "dev_01"); err != nil || s.pid != 0 {
+			t.Errorf("stop: %v", err)
+		}
+		if done, err := m.Uninstall(t.Context(), "dev_01", false); err != nil || s.loaded || len(done.Notes) != 1 {
+			t.Errorf("uninstall: %+v, %v", done, err)
+		}
+		if state, err := m.State(t.Context(), "dev_01"); err != nil || state.Orphaned {
+			t.Errorf("%+v, %v", state, err)
+		}
+		var absent *NotInstalledError
+		if _, err := m.Uninstall(t.Context(), "dev_01", false); !errors.As(err, &absent) {
+			t.Errorf("again: %v", err)
+		}
+		if err := m.Stop(t.Context(), "dev_01"); !errors.As(err, &absent) {
+			t.Errorf("stop again: %v", err)
+		}
+	})
+}

@@ -78,8 +78,14 @@ type State struct {
 	Service   string `json:"service"` // its name there
 	File      string `json:"file"`
 	Installed bool   `json:"installed"`
-	Edited    bool   `json:"edited,omitempty"` // the file is not as Install wrote it
-	Enabled   bool   `json:"enabled"`          // starts by itself
+	// Orphaned: its file is gone, and the manager has the service all the same, or
+	// a link to the file is left that has the manager look for it. Stop and
+	// Uninstall work, and Install puts the file back.
+	Orphaned bool `json:"orphaned,omitempty"`
+	Edited   bool `json:"edited,omitempty"` // the file is not as Install wrote it
+	Enabled  bool `json:"enabled"`          // starts by itself
+	// Masked: its owner has forbidden the manager to start it.
+	Masked bool `json:"masked,omitempty"`
 	// Lingering is whether the service outlives the user's last session and
 	// starts with the machine; nil where there is no such thing.
 	Lingering *bool `json:"lingering,omitempty"`
@@ -94,6 +100,7 @@ type State struct {
 	Text     string `json:"text,omitempty"` // the executor's own word
 
 	outdated bool // the manager has not read the file as it is now
+	active   bool // the manager has a service of ours that runs, or failed
 }
 
 // Exit is how an executor ended: by itself with a code, or by a signal.
@@ -124,7 +131,8 @@ type Manager interface {
 	// starts it; a running one whose file changed is stopped (it drains) and
 	// started. With force it replaces a file that somebody edited.
 	Install(ctx context.Context, s Spec, force bool) (*Installed, error)
-	// Uninstall stops the service (it drains) and removes its file.
+	// Uninstall stops the service (it drains) and removes its file, or what is left
+	// of a service whose file is gone.
 	Uninstall(ctx context.Context, deviceID string, force bool) (*Removed, error)
 	// Start starts it and comes back when the executor says that it is up.
 	Start(ctx context.Context, deviceID string) error

@@ -214,7 +214,12 @@ func (m *Systemd) Uninstall(ctx context.Context, deviceID string, force bool) (*
 		return nil, err
 	}
 	path := m.file(deviceID)
-	if err := removable(path, deviceID, force); err != nil {
+	err := removable(path, deviceID, force)
+	var absent *NotInstalledError
+	if errors.As(err, &absent) {
+		return m.uninstallOrphan(ctx, deviceID, absent)
+	}
+	if err != nil {
 		return nil, err
 	}
 	env, err := m.reach(deviceID)
@@ -282,7 +287,7 @@ func (m *Systemd) Start(ctx context.Context, deviceID string) error {
 
 // Stop implements Manager.
 func (m *Systemd) Stop(ctx context.Context, deviceID string) error {
-	env, err := m.installed(ctx, deviceID)
+	env, err := m.known(ctx, deviceID)
 	if err != nil {
 		return err
 	}
@@ -328,14 +333,21 @@ func (m *Systemd) State(ctx context.Context, deviceID string) (State, error) {
 	}
 	if what == absent {
 		path, err := m.newFile(ctx, env, deviceID)
-		if err == nil {
-			state.File = path
+		if err != nil {
+			return state, err
 		}
-		return state, err
+		state.File = path
 	}
 	live, err := m.show(ctx, env, deviceID)
 	if err != nil {
 		return state, err
+	}
+	if what == absent {
+		state.Orphaned = live.active || len(m.danglingLinks(deviceID)) > 0
+		if !state.Orphaned {
+			return state, nil
+		}
+		live.Orphaned, live.Enabled = true, false // there is nothing to start by itself
 	}
 	live.Manager, live.Service, live.File = state.Manager, state.Service, state.File
 	live.Installed, live.Edited = state.Installed, state.Edited
@@ -354,7 +366,7 @@ const (
 // show asks the manager what it knows of a device's unit.
 func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (State, error) {
 	text, err := m.systemctl(ctx, env, deviceID, "show", unitName(deviceID),
-		"--property=UnitFileState,ActiveState,SubState,MainPID,NRestarts,ExecMainCode,ExecMainStatus,StatusText,NeedDaemonReload")
+		"--property=UnitFileState,ActiveState,SubState,MainPID,NRestarts,ExecMainCode,ExecMainStatus,StatusText,NeedDaemonReload,LoadState,FragmentPath")
 	if err != nil {
 		return State{}, err
 	}
@@ -374,8 +386,12 @@ func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (Stat
 		PID:      number("MainPID"),
 		Restarts: number("NRestarts"),
 		Text:     value["StatusText"],
+		Masked:   strings.HasPrefix(value["UnitFileState"], "masked") || value["LoadState"] == "masked",
 		outdated: value["NeedDaemonReload"] == "yes",
 	}
+	// A unit of that name from another place is not ours.
+	from := value["FragmentPath"]
+	state.active = state.Phase != "" && state.Phase != "inactive" && (from == "" || slices.Contains(m.folders(), filepath.Dir(from)))
 	if !state.Running {
 		state.Text = "" // the last word of one that is gone; systemd keeps it
 	}
@@ -395,7 +411,7 @@ func (m *Systemd) show(ctx context.Context, env []string, deviceID string) (Stat
 
 // Logs implements Manager.
 func (m *Systemd) Logs(ctx context.Context, deviceID string, q LogQuery, out io.Writer) error {
-	env, err := m.installed(ctx, deviceID)
+	env, err := m.known(ctx, deviceID)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ func For(deviceID string, words ...string) string {
 // Step is a piece of advice: what a command is for, and under it the command.
 func Step(what, command string) string { return what + ":\n" + Indent + command }
 
+// Unmask is the command that lets systemd start a masked unit again.
+func Unmask(unit string) string { return "systemctl --user unmask " + Quote(unit) }
+
 // Quote makes one word of s for a shell.
 func Quote(s string) string {
 	harmless := func(r rune) bool {
