@@ -2,22 +2,59 @@
 package scripts
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// program writes a stand-in for the program, which knows its version.
-func program(t *testing.T, version string) string {
+// A stand-in for the program is this test binary with a shell script behind it,
+// which begins with this.
+const standIn = "\n# stands in for sema\n"
+
+// TestMain runs the script of a stand-in, in its place and with its arguments.
+func TestMain(m *testing.M) {
+	self, err := os.Executable()
+	if err == nil {
+		var text []byte
+		if text, err = os.ReadFile(self); err == nil {
+			// The last one: the constant itself is in every test binary.
+			if i := bytes.LastIndex(text, []byte(standIn)); i >= 0 && bytes.HasSuffix(text, []byte("# end\n")) {
+				err = syscall.Exec("/bin/sh", append([]string{"sh", "-c", string(text[i:]), "sema"}, os.Args[1:]...), os.Environ())
+			}
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// scripted writes a stand-in that does what a script says.
+func scripted(t *testing.T, script string) string {
 	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(t.TempDir(), "built")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+version+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, append(text, standIn+script+"\n# end\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
+
+// program writes a stand-in for the program, which knows its version.
+func program(t *testing.T, version string) string { return scripted(t, "echo "+version) }
 
 func install(t *testing.T, home string, args ...string) (string, error) {
 	t.Helper()
@@ -125,6 +162,9 @@ func TestInstallSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	}{
 		"a program that says nothing": {[]string{"--binary", "/bin/true", "--to", t.TempDir()}, "/", "/bin/true is not sema"},
 		"a program that fails":        {[]string{"--binary", "/bin/false", "--to", t.TempDir()}, "/", "/bin/false is not sema, or not for this machine"},
+		"for another machine":         {[]string{"--binary", foreign(t), "--to", t.TempDir()}, "/", "not for this machine: it does not run here ("},
+		"a text file":                 {[]string{"--binary", text(t), "--to", t.TempDir()}, "/", "is not a program for this machine"},
+		"nothing at all":              {[]string{"--binary", "/dev/null", "--to", t.TempDir()}, "/", "/dev/null is not a file"},
 		"another program":             {[]string{"--binary", program(t, "ls 9.1"), "--to", t.TempDir()}, "/", "is not sema"},
 		"a folder for a program":      {[]string{"--binary", "/", "--to", t.TempDir()}, "/", "/ is not a file: name the program"},
 		"nothing for a program":       {[]string{"--binary", "/not/there", "--to", t.TempDir()}, "/", "/not/there is not there"},
@@ -135,11 +175,39 @@ func TestInstallSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, err := install(t, c.home, c.args...)
 			exit, ok := err.(*exec.ExitError)
+			if lines := strings.Count(out, "\n"); lines != 1 && strings.Contains(c.says, " is not ") {
+				t.Errorf("%d lines, of which one is ours:\n%s", lines, out)
+			}
 			if !ok || exit.ExitCode() != 1 || !strings.Contains(out, "install: ") || !strings.Contains(out, c.says) {
 				t.Errorf("%v, without %q:\n%s", err, c.says, out)
 			}
 		})
 	}
+}
+
+// text is a text that says so if it is run.
+func text(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(path, []byte("touch "+path+"-was-run\necho sema v1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := os.Stat(path + "-was-run"); err == nil {
+			t.Error("a text was run to be asked whether it is sema")
+		}
+	})
+	return path
+}
+
+// foreign is a program for a processor that is none.
+func foreign(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "foreign")
+	if err := os.WriteFile(path, append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 100)...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // taken is a folder that has a folder where the program would go.
@@ -154,16 +222,10 @@ func taken(t *testing.T) string {
 
 func TestInstallNamesTheDevicesWhoseServicesCanChangeOver(t *testing.T) {
 	folder := t.TempDir()
-	several := filepath.Join(t.TempDir(), "several")
-	script := `#!/bin/sh
-case $1 in
+	several := scripted(t, `case $1 in
 version) echo sema v1 ;;
 *) echo '[{"deviceId":"dev_1","running":true},{"deviceId":"dev_2","running":false}]' ;;
-esac
-`
-	if err := os.WriteFile(several, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
+esac`)
 	for range 2 {
 		out, err := install(t, "", "--binary", several, "--to", folder)
 		if err != nil {
