@@ -110,6 +110,7 @@ func (c *Client) send(ctx context.Context, req call) (*answer, error) {
 func layerOf(err error) Layer {
 	var (
 		refusal *proxyRefusal
+		address *BadProxyError
 		dns     *net.DNSError
 		op      *net.OpError
 		cert    *tls.CertificateVerificationError
@@ -119,7 +120,7 @@ func layerOf(err error) Layer {
 		invalid x509.CertificateInvalidError
 	)
 	switch {
-	case errors.As(err, &op) && op.Op == "proxyconnect", errors.As(err, &refusal):
+	case errors.As(err, &op) && op.Op == "proxyconnect", errors.As(err, &refusal), errors.As(err, &address):
 		return LayerProxy
 	case errors.As(err, &dns):
 		return LayerDNS

@@ -82,22 +82,29 @@ func (*BrokenRecordError) ExitCode() int { return exitNoDevice }
 // RevokedError means that the server has revoked the device: it is gone for
 // good.
 type RevokedError struct {
-	Record  *Record
-	KeyLeft error // why its key is still there; nil: it has been deleted
+	Record *Record
+	Key    Remains // what is left of its key
 }
 
 // Error implements error.
 func (e *RevokedError) Error() string {
-	of := "its key has been deleted"
-	if e.KeyLeft != nil {
-		of = fmt.Sprintf("its key is still there: %v", e.KeyLeft)
+	text := fmt.Sprintf("device %s was revoked on %s", e.Record.DeviceID, e.Record.RevokedAt.Local().Format("2006-01-02 15:04"))
+	if of := e.Key.String(); of != "" {
+		text += "; " + of
 	}
-	return fmt.Sprintf("device %s was revoked on %s; %s", e.Record.DeviceID, e.Record.RevokedAt.Local().Format("2006-01-02 15:04"), of)
+	return text
 }
+
+// Unwrap returns why the key is still there, if it is known.
+func (e *RevokedError) Unwrap() error { return e.Key.Err }
 
 // Advice says what a person can do.
 func (e *RevokedError) Advice() string {
-	return remedy.Step("Enroll again for a new device id", e.Record.Server.EnrollCommand(e.Record.WorkspaceRoot))
+	again := remedy.Step("Enroll again for a new device id", e.Record.Server.EnrollCommand(e.Record.WorkspaceRoot))
+	if first := e.Key.Advice(e.Record.DeviceID); first != "" {
+		return first + "\n" + again
+	}
+	return again
 }
 
 // ExitCode implements the interface that ExitCode asks for.

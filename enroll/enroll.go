@@ -140,7 +140,12 @@ func (e *Enroller) prepare(ctx context.Context, q Request, token Token, root str
 			return nil, &UsageError{What: "workspace", Err: fmt.Errorf("an enrollment with this token began for %q and may have reached the server; "+
 				"finish it with that workspace, or get a new token for %q", r.WorkspaceRoot, root)}
 		}
-		if _, err := e.Stores.Load(ctx, r); err != nil {
+		// Another command with this token may be storing the key right now.
+		err := alone(ctx, r, "read", func() error {
+			_, err := e.Stores.load(ctx, r.orRenewed())
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("take up the enrollment that was interrupted: %w", err)
 		}
 		done.KeyStoreReason = "where the interrupted enrollment had put it"
@@ -163,9 +168,12 @@ func (e *Enroller) prepare(ctx context.Context, q Request, token Token, root str
 	if err := e.Home.begin(r); err != nil {
 		return nil, err
 	}
-	r.KeyStore, done.KeyStoreReason, err = e.Stores.place(ctx, q.KeyStore, r.Key(), key, func(name string) error {
-		r.KeyStore = name
-		return r.save()
+	err = alone(ctx, r, "store", func() (err error) {
+		r.KeyStore, done.KeyStoreReason, err = e.Stores.place(ctx, q.KeyStore, r.Key(), key, func(name string) error {
+			r.KeyStore = name
+			return r.save()
+		})
+		return err
 	})
 	if err != nil {
 		// A store that failed kept nothing, so the folder is all there is.
@@ -184,7 +192,7 @@ func (e *Enroller) prepare(ctx context.Context, q Request, token Token, root str
 func (e *Enroller) register(ctx context.Context, q Request, token Token, r *Record) error {
 	id, settled, err := e.Client.Register(ctx, q.Server, q.Credential, registration(q, token, r))
 	if err == nil {
-		err = e.Home.complete(r, id)
+		err = e.Home.complete(context.WithoutCancel(ctx), r, id)
 		var taken *TakenError
 		if !errors.As(err, &taken) {
 			return err

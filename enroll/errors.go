@@ -218,8 +218,12 @@ func (e *UnreachableError) Error() string {
 		LayerTLS:     "the server's certificate is not accepted",
 		LayerHTTP:    "the server gave no complete answer",
 	}[e.Layer]
-	if e.plaintext() {
+	var address *BadProxyError
+	switch {
+	case e.plaintext():
 		what = "the server does not speak TLS there"
+	case errors.As(e.Err, &address):
+		what = "what is given as the proxy cannot be used"
 	}
 	return fmt.Sprintf("%s: %s (%s): %v", e.Doing, what, e.URL, e.Err)
 }

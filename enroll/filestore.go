@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // keyFile is the key's name in the device's folder.
@@ -92,8 +93,8 @@ func (e *exposedError) Error() string { return e.path + ": " + e.err.Error() }
 // readPrivately reads a small file that only its owner can read, in a folder
 // that only its owner can change.
 func readPrivately(path string) ([]byte, error) {
-	// Neither a link planted in the file's place nor a FIFO is waited for.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	// A link planted in the file's place is not followed.
+	f, err := regular.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +102,6 @@ func readPrivately(path string) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
 	}
 	if err := private(info, 0o077); err != nil {
 		return nil, &exposedError{path: path, err: err}

@@ -197,7 +197,7 @@ func TestEnrollLeavesARecordAndAKeyThatFit(t *testing.T) {
 	if err != nil || key.Public() != r.PublicKey || m.registry.tokens[theToken] != r.PublicKey.String()+" "+r.DeviceID {
 		t.Errorf("the key does not fit: %v", err)
 	}
-	if got := m.files(t); !slices.Equal(got, []string{"devices/" + r.DeviceID + "/device.json", "devices/" + r.DeviceID + "/key"}) {
+	if got := m.files(t); !slices.Equal(got, []string{"devices/" + r.DeviceID + "/device.json", "devices/" + r.DeviceID + "/key", "devices/" + r.DeviceID + "/key.lock"}) {
 		t.Errorf("files %v", got)
 	}
 	only, err := m.Home.Choose("")
@@ -225,7 +225,7 @@ func TestACrashBetweenRegistrationAndRecordLosesNoDevice(t *testing.T) {
 		t.Errorf("a device without id is listed: %v, %v, %v", sound, broken, err)
 	}
 	left := m.files(t)
-	if len(left) != 2 || !strings.HasPrefix(left[0], "enrolling/") {
+	if len(left) != 3 || !strings.HasPrefix(left[0], "enrolling/") {
 		t.Fatalf("files %v", left)
 	}
 
@@ -247,7 +247,7 @@ func TestACrashBetweenRegistrationAndRecordLosesNoDevice(t *testing.T) {
 	if len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "interrupted") {
 		t.Errorf("notes %q", done.Notes)
 	}
-	if got := m.files(t); len(got) != 2 || !strings.HasPrefix(got[0], "devices/") {
+	if got := m.files(t); len(got) != 3 || !strings.HasPrefix(got[0], "devices/") {
 		t.Errorf("files %v", got)
 	}
 	if b, err := os.ReadFile(filepath.Join(done.Record.Dir(), "device.json")); err != nil || strings.Contains(string(b), "tokenDigest") {
@@ -416,7 +416,7 @@ func TestInterruptedEnrollmentsAreSweptAfterADay(t *testing.T) {
 	for _, c := range []struct {
 		age  time.Duration
 		left int // files of the interrupted enrollment
-	}{{23 * time.Hour, 2}, {25 * time.Hour, 0}} {
+	}{{23 * time.Hour, 3}, {25 * time.Hour, 0}} {
 		m.Now = func() time.Time { return began.Add(c.age) }
 		if _, err := m.Enroll(t.Context(), m.request(t)); err != nil {
 			t.Fatal(err)

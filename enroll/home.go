@@ -97,7 +97,7 @@ func (h *Home) Record(deviceID string) (*Record, error) {
 func (h *Home) read(deviceID string) (*Record, error) {
 	dir := h.DeviceDir(deviceID)
 	path := filepath.Join(dir, recordFile)
-	data, err := os.ReadFile(path)
+	data, err := readRecord(path)
 	if errors.Is(err, fs.ErrNotExist) && !isDir(dir) {
 		return nil, &NoDeviceError{Home: h.dir, DeviceID: deviceID}
 	}
@@ -188,17 +188,38 @@ func (r *Record) save() error {
 // recorded, and the key can go. An error about the key is a *KeyError.
 func (h *Home) Revoke(ctx context.Context, r *Record, stores Stores, now time.Time) error {
 	recorded := h.Update(r, func(r *Record) { r.RevokedAt = now })
-	return errors.Join(recorded, stores.deleteKey(ctx, r.KeyStore, r))
+	deleted := alone(ctx, r, "delete", func() error {
+		return stores.deleteAll(ctx, r.orRenewed())
+	})
+	if noDevice(deleted) {
+		deleted = nil // unenrolled meanwhile, and its key with it
+	}
+	return errors.Join(recorded, deleted)
 }
 
 // Unenroll deletes a device's key and then its folder. The server is not told:
 // revoking the device there is the account owner's to do. If the key cannot be
 // deleted, the record stays, so that the command can be repeated.
 func (h *Home) Unenroll(ctx context.Context, r *Record, stores Stores) error {
-	if err := stores.deleteKey(ctx, r.KeyStore, r); err != nil {
-		return err
+	err := alone(ctx, r, "delete", func() error {
+		now, err := h.read(r.DeviceID)
+		if err != nil {
+			return err
+		}
+		if err := stores.deleteAll(ctx, now); err != nil {
+			return err
+		}
+		return h.forget(now)
+	})
+	if noDevice(err) {
+		return nil // another command did it
 	}
-	return h.Forget(r)
+	return err
+}
+
+func noDevice(err error) bool {
+	var none *NoDeviceError
+	return errors.As(err, &none)
 }
 
 // removedHead begins the name, beside the devices, of a device's folder that is
@@ -208,7 +229,15 @@ const removedHead = ".removed-"
 // Forget removes a device's folder, and with it a key that is kept in a file. One
 // in a keychain stays there: this is for a keychain that is gone for good. Other
 // commands see the device until it is gone, and never a part of it.
-func (h *Home) Forget(r *Record) error {
+func (h *Home) Forget(ctx context.Context, r *Record) error {
+	err := alone(ctx, r, "delete", func() error { return h.forget(r) })
+	if noDevice(err) {
+		return nil // another command did it
+	}
+	return err
+}
+
+func (h *Home) forget(r *Record) error {
 	aside := filepath.Join(h.devices(), removedHead+r.DeviceID)
 	err := os.RemoveAll(aside) // what an interrupted removal left
 	if err == nil {

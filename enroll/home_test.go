@@ -339,19 +339,22 @@ func TestTheKeyOfARevokedDeviceGoesAtLastThoughItsDeletionWasInterrupted(t *test
 			t.Fatal(err)
 		}
 	}
-	lies(enroll.StoreKeychain) // which nobody can reach here
 	var revoked *enroll.RevokedError
+	lies(enroll.StoreFile)
+	for _, want := range []enroll.KeyState{enroll.KeyDeleted, enroll.KeyGone} {
+		if _, err := m.Stores.Load(m.ctx, r); !errors.As(err, &revoked) || revoked.Key.State != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if _, err := os.Lstat(key); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the key of a revoked device: %v", err)
+		}
+	}
+	lies(enroll.StoreKeychain) // which nobody can reach here
 	var trouble *enroll.KeyError
 	_, err := m.Stores.Load(m.ctx, r)
-	if !errors.As(err, &revoked) || !errors.As(revoked.KeyLeft, &trouble) || strings.Contains(err.Error(), "has been deleted") {
+	if !errors.As(err, &revoked) || revoked.Key.State != enroll.KeyUnsure || !errors.As(revoked.Key.Err, &trouble) ||
+		strings.Contains(err.Error(), "has been deleted") {
 		t.Errorf("got %v", err)
-	}
-	lies(enroll.StoreFile)
-	if _, err := m.Stores.Load(m.ctx, r); !errors.As(err, &revoked) || revoked.KeyLeft != nil {
-		t.Errorf("got %v", err)
-	}
-	if _, err := os.Lstat(key); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the key of a revoked device: %v", err)
 	}
 }
 

@@ -268,6 +268,7 @@ func TestAutoTakesAKeychainThatWorks(t *testing.T) {
 
 // memory is a store of one key, with a fault at will.
 type memory struct {
+	mu                  sync.Mutex
 	name                string
 	key                 handshake.PrivateKey
 	noSave, noLoad, noD bool
@@ -285,6 +286,8 @@ func (m *memory) Name() string {
 }
 
 func (m *memory) Save(_ context.Context, _ KeyRef, key handshake.PrivateKey) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.noSave {
 		return m.fault("store")
 	}
@@ -293,6 +296,8 @@ func (m *memory) Save(_ context.Context, _ KeyRef, key handshake.PrivateKey) err
 }
 
 func (m *memory) Load(_ context.Context, ref KeyRef) (handshake.PrivateKey, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
 	case m.noLoad:
 		return handshake.PrivateKey{}, m.fault("read")
@@ -305,6 +310,8 @@ func (m *memory) Load(_ context.Context, ref KeyRef) (handshake.PrivateKey, erro
 }
 
 func (m *memory) Delete(context.Context, KeyRef) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.noD {
 		return m.fault("delete")
 	}
@@ -328,7 +335,7 @@ func mover(t *testing.T) (*Home, *Record, *memory, *memory) {
 	if err := home.begin(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := home.complete(r, "dev_1"); err != nil {
+	if err := home.complete(t.Context(), r, "dev_1"); err != nil {
 		t.Fatal(err)
 	}
 	return home, r, &memory{key: key}, &memory{name: StoreKeychain}

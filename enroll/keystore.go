@@ -53,6 +53,7 @@ const (
 	KeyDamaged       KeyTrouble = "damaged"        // what is stored is not a key
 	KeyMismatch      KeyTrouble = "mismatch"       // what is stored is another device's key
 	KeyIO            KeyTrouble = "io"             // the file system refused
+	KeyBusy          KeyTrouble = "busy"           // another command is at work on the key
 	KeychainNoBus    KeyTrouble = "no_bus"         // no D-Bus session to reach a keychain over
 	KeychainAbsent   KeyTrouble = "no_keychain"    // a session, but no keychain in it
 	KeychainSilent   KeyTrouble = "not_answering"  // the keychain or the bus did not answer in time
@@ -63,7 +64,7 @@ const (
 
 // KeyTroubles returns the closed set.
 func KeyTroubles() []KeyTrouble {
-	return []KeyTrouble{KeyMissing, KeyExposed, KeyDamaged, KeyMismatch, KeyIO,
+	return []KeyTrouble{KeyMissing, KeyExposed, KeyDamaged, KeyMismatch, KeyIO, KeyBusy,
 		KeychainNoBus, KeychainAbsent, KeychainSilent, KeychainLocked, KeychainHeadless, KeychainRefused}
 }
 
@@ -71,7 +72,7 @@ func KeyTroubles() []KeyTrouble {
 type KeyError struct {
 	DeviceID string // whose key it is; "" while there is no device yet
 	Store    string // StoreFile or StoreKeychain
-	Doing    string // "read", "store", "delete"
+	Doing    string // "read", "store", "delete", "move"
 	Trouble  KeyTrouble
 	Path     string // of the key file or folder at fault, if it is about one
 	Err      error  // the cause in the system's words; may be nil
@@ -102,6 +103,8 @@ func (e *KeyError) Why() string {
 		return fmt.Sprintf("the key in the %s is not this device's: its public half is not the registered one", e.place())
 	case KeyIO:
 		return fmt.Sprintf("the key file %s cannot be used", e.Path)
+	case KeyBusy:
+		return fmt.Sprintf("another command is at work on it, and did not finish within %s", keyTurn)
 	case KeychainNoBus:
 		return "there is no D-Bus session here, so no keychain can be reached"
 	case KeychainAbsent:
@@ -146,6 +149,8 @@ func (e *KeyError) Advice() string {
 			"chmod go= "+remedy.Quote(e.Path))
 	case KeyIO:
 		return "Mend what the system names: the folder's owner and mode, or the disk."
+	case KeyBusy:
+		return "Let it finish, then repeat this command. A window that asks for the keychain's password may be what it waits for."
 	case KeychainNoBus:
 		return "Run this from a desktop session, or set DBUS_SESSION_BUS_ADDRESS to that of one." + orFile
 	case KeychainAbsent:
@@ -191,8 +196,29 @@ func (s Stores) ByName(name string) (KeyStore, error) {
 // locked keychain left of a revoked device's key is deleted by the way.
 func (s Stores) Load(ctx context.Context, r *Record) (handshake.PrivateKey, error) {
 	if r.Revoked() {
-		return handshake.PrivateKey{}, &RevokedError{Record: r, KeyLeft: s.deleteKey(ctx, r.KeyStore, r)}
+		revoked := &RevokedError{Record: r}
+		err := alone(ctx, r, "delete", func() error {
+			revoked.Key = s.clear(ctx, r.orRenewed())
+			return nil
+		})
+		if err != nil {
+			revoked.Key = Remains{State: KeyUnsure, Store: r.KeyStore, Err: err}
+		}
+		return handshake.PrivateKey{}, revoked
 	}
+	key, err := s.load(ctx, r)
+	var trouble *KeyError
+	if errors.As(err, &trouble) && trouble.Trouble == KeyMissing {
+		// A command may have moved it since the record was read.
+		if now := r.orRenewed(); now.KeyStore != r.KeyStore {
+			return s.load(ctx, now)
+		}
+	}
+	return key, err
+}
+
+// load is Load of a device that is not revoked.
+func (s Stores) load(ctx context.Context, r *Record) (handshake.PrivateKey, error) {
 	store, err := s.ByName(r.KeyStore)
 	if err != nil {
 		return handshake.PrivateKey{}, err
@@ -256,6 +282,21 @@ func (s Stores) deleteKey(ctx context.Context, name string, r *Record) error {
 	return store.Delete(ctx, r.Key())
 }
 
+// deleteAll removes a device's key from the store that its record names, and the
+// copy that an interrupted move may have left in the other one. A keychain that
+// cannot be asked for such a copy is no failure: nothing says that it has one.
+func (s Stores) deleteAll(ctx context.Context, r *Record) error {
+	err := s.deleteKey(ctx, r.KeyStore, r)
+	if r.KeyStore != StoreKeychain {
+		_ = s.deleteKey(ctx, StoreKeychain, r)
+		return err
+	}
+	if copied := s.deleteKey(ctx, StoreFile, r); err == nil {
+		err = copied
+	}
+	return err
+}
+
 // Moved is what MoveKey did.
 type Moved struct {
 	From, To string // the same: it was there already
@@ -268,30 +309,61 @@ type Moved struct {
 // there, reads it back (which checks its public half against the record's),
 // writes the new place into the record, and only then removes it from the old
 // one. Each step can be repeated: after an error or a crash the record names a
-// store that holds the key, and moving again finishes the job.
+// store that holds the key, and moving again finishes the job. Of several moves of
+// one device, in this process or another, each begins when the one before is over.
 func MoveKey(ctx context.Context, home *Home, r *Record, stores Stores, to string) (*Moved, error) {
 	target, err := stores.ByName(to)
 	if err != nil {
 		return nil, err
 	}
-	key, err := stores.Load(ctx, r)
+	var done *Moved
+	err = alone(ctx, r, "move", func() error {
+		now, err := home.read(r.DeviceID)
+		if err != nil {
+			return err
+		}
+		*r = *now
+		done, err = stores.move(ctx, home, r, target)
+		return err
+	})
+	return done, err
+}
+
+// move is MoveKey when its turn has come.
+func (s Stores) move(ctx context.Context, home *Home, r *Record, target KeyStore) (*Moved, error) {
+	if r.Revoked() {
+		return nil, &RevokedError{Record: r, Key: s.clear(ctx, r)}
+	}
+	done := &Moved{From: r.KeyStore, To: target.Name()}
+	if done.From == done.To {
+		return done, s.forgetElsewhere(ctx, r, done)
+	}
+	key, err := s.load(ctx, r)
 	if err != nil {
 		return nil, err
-	}
-	done := &Moved{From: r.KeyStore, To: to}
-	if done.From == to {
-		return done, stores.forgetElsewhere(ctx, r, done)
 	}
 	if err := saveVerified(ctx, target, r.Key(), key); err != nil {
 		return nil, fmt.Errorf("the key stays in the %s: %w", done.From, err)
 	}
-	if err := home.Update(r, func(r *Record) { r.KeyStore = to }); err != nil {
+	if err := home.Update(r, func(r *Record) { r.KeyStore = done.To }); err != nil {
 		return nil, err
 	}
-	if err := stores.deleteKey(ctx, done.From, r); err != nil {
-		return nil, fmt.Errorf("the key is in the %s now, but its old copy could not be removed (run the same command again later): %w", to, err)
+	if err := s.dropCopy(ctx, r, done.From); err != nil {
+		return nil, fmt.Errorf("the key is in the %s now, but its old copy could not be removed (run the same command again later): %w", done.To, err)
 	}
 	return done, nil
+}
+
+// dropCopy removes the copy of a key that the named store has, once the key has
+// been read, and found to be the device's, where the record says that it is.
+func (s Stores) dropCopy(ctx context.Context, r *Record, name string) error {
+	if name == r.KeyStore {
+		return fmt.Errorf("the record names the %s for the key: it has no copy to lose", name)
+	}
+	if _, err := s.load(ctx, r); err != nil {
+		return err
+	}
+	return s.deleteKey(ctx, name, r)
 }
 
 // forgetElsewhere removes what an interrupted move left in the other store. A
@@ -299,11 +371,11 @@ func MoveKey(ctx context.Context, home *Home, r *Record, stores Stores, to strin
 // a copy; but then nobody knows.
 func (s Stores) forgetElsewhere(ctx context.Context, r *Record, done *Moved) error {
 	if done.To == StoreKeychain {
-		return s.deleteKey(ctx, StoreFile, r)
+		return s.dropCopy(ctx, r, StoreFile)
 	}
-	err := s.deleteKey(ctx, StoreKeychain, r)
+	err := s.dropCopy(ctx, r, StoreKeychain)
 	var trouble *KeyError
-	if errors.As(err, &trouble) {
+	if errors.As(err, &trouble) && trouble.Store == StoreKeychain {
 		done.Unsure, err = trouble, nil
 	}
 	return err

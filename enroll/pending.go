@@ -41,7 +41,7 @@ func (h *Home) pending() []*Record {
 	var found []*Record
 	for _, e := range entries {
 		dir := filepath.Join(h.enrolling(), e.Name())
-		data, err := os.ReadFile(filepath.Join(dir, recordFile))
+		data, err := readRecord(filepath.Join(dir, recordFile))
 		if err != nil {
 			continue
 		}
@@ -108,7 +108,16 @@ func (h *Home) begin(r *Record) error {
 
 // complete gives an enrollment its device id and its final place. A
 // *TakenError means that another device has that place; nothing was changed.
-func (h *Home) complete(r *Record, deviceID string) error {
+func (h *Home) complete(ctx context.Context, r *Record, deviceID string) error {
+	err := alone(ctx, r, "store", func() error { return h.finish(r, deviceID) })
+	if there, readErr := h.read(deviceID); noDevice(err) && readErr == nil && there.PublicKey == r.PublicKey {
+		r.DeviceID, r.tokenDigest, r.dir = deviceID, "", there.dir
+		return nil // another command with the same token was faster
+	}
+	return err
+}
+
+func (h *Home) finish(r *Record, deviceID string) error {
 	if h.taken(deviceID, r.PublicKey) {
 		return &TakenError{DeviceID: deviceID, Server: r.Server}
 	}
@@ -157,12 +166,26 @@ func (h *Home) settle() {
 	}
 }
 
-// abandon removes an enrollment that came to nothing, and its key.
+// abandon removes an enrollment that came to nothing, and its key. One that came
+// to something meanwhile, for another command with the same token, stays.
 func (h *Home) abandon(ctx context.Context, r *Record, stores Stores) error {
-	if err := stores.deleteKey(ctx, r.KeyStore, r); err != nil {
-		return err
+	err := alone(ctx, r, "delete", func() error {
+		now, err := r.renewed()
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && now.DeviceID != r.DeviceID:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := stores.deleteKey(ctx, now.KeyStore, now); err != nil {
+			return err
+		}
+		return os.RemoveAll(r.dir)
+	})
+	if noDevice(err) {
+		return nil
 	}
-	return os.RemoveAll(r.dir)
+	return err
 }
 
 // sweep removes the unfinished enrollments that nobody came back for, and those

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sema-agent/device-executor/handshake"
+	"github.com/sema-agent/device-executor/internal/regular"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -30,7 +31,8 @@ type Record struct {
 	// (§3.2).
 	WriteFaces []wire.Kind
 	// RevokedAt is when the server said that this device is revoked; zero
-	// while it is not. The key of a revoked device has been deleted.
+	// while it is not. The key of a revoked device is deleted then, or later if
+	// its store is out of reach: see Stores.Left.
 	RevokedAt time.Time
 
 	dir         string // where device.json and the key file are
@@ -59,6 +61,11 @@ func (r *Record) Revoked() bool { return !r.RevokedAt.IsZero() }
 
 // recordFile is the record's name in the device's folder.
 const recordFile = "device.json"
+
+// maxRecordBytes is the largest record that is read. None comes near it.
+const maxRecordBytes = 1 << 20
+
+func readRecord(path string) ([]byte, error) { return regular.Read(path, maxRecordBytes) }
 
 // members are the names this version writes, in the order of the file.
 var members = []string{"deviceId", "server", "allowInsecure", "wsPath", "workspaceRoot", "publicKey", "keyStore",
@@ -153,6 +160,9 @@ func decodeRecord(data []byte, dir string) (*Record, error) {
 	r.unknown = all
 
 	var err error
+	if server == "" {
+		return nil, errors.New(`member "server" is missing`)
+	}
 	if r.Server, err = parseServer(server, allowInsecure); err != nil {
 		return nil, fmt.Errorf("member %q: %w", "server", err)
 	}
@@ -162,11 +172,17 @@ func decodeRecord(data []byte, dir string) (*Record, error) {
 	if r.DeviceID != "" && !idForm.MatchString(r.DeviceID) {
 		return nil, fmt.Errorf("member %q: %q is not a device id", "deviceId", r.DeviceID)
 	}
+	if r.WorkspaceRoot == "" {
+		return nil, errors.New(`member "workspaceRoot" is missing`)
+	}
 	if !filepath.IsAbs(r.WorkspaceRoot) {
 		return nil, fmt.Errorf("member %q: %q is not an absolute path", "workspaceRoot", r.WorkspaceRoot)
 	}
 	if r.PublicKey == (handshake.PublicKey{}) {
 		return nil, errors.New(`member "publicKey" is missing`)
+	}
+	if r.KeyStore == "" {
+		return nil, errors.New(`member "keyStore" is missing`)
 	}
 	if r.KeyStore != StoreFile && r.KeyStore != StoreKeychain {
 		return nil, fmt.Errorf("member %q: %q is neither %s nor %s", "keyStore", r.KeyStore, StoreFile, StoreKeychain)
@@ -175,6 +191,9 @@ func decodeRecord(data []byte, dir string) (*Record, error) {
 		if !slices.Contains(OptionalWriteFaces(), k) {
 			return nil, fmt.Errorf("member %q: %q is not an optional write kind", "writeFaces", k)
 		}
+	}
+	if enrolledAt == "" {
+		return nil, errors.New(`member "enrolledAt" is missing`)
 	}
 	if r.EnrolledAt, err = time.Parse(time.RFC3339, enrolledAt); err != nil {
 		return nil, notATime("enrolledAt", enrolledAt)

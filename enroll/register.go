@@ -58,11 +58,16 @@ func (r Registration) check() error {
 	if len(r.PlatformArch) > maxArchBytes {
 		return usage("architecture", "%q has %d bytes; the server takes %d", r.PlatformArch, len(r.PlatformArch), maxArchBytes)
 	}
-	if len(r.DisplayName) > maxNameBytes || !utf8.ValidString(r.DisplayName) {
-		return usage("name", "it has %d bytes; the server takes up to %d, in UTF-8", len(r.DisplayName), maxNameBytes)
+	for what, text := range map[string]string{"name": r.DisplayName, "workspace": r.WorkspaceRoot} {
+		if !utf8.ValidString(text) {
+			return usage(what, "%q is not text in UTF-8, which is all that the server takes", text)
+		}
 	}
-	if n := len(r.WorkspaceRoot); n == 0 || n > maxWorkspaceBytes || !utf8.ValidString(r.WorkspaceRoot) {
-		return usage("workspace", "%q has %d bytes; the server takes 1 to %d, in UTF-8", r.WorkspaceRoot, n, maxWorkspaceBytes)
+	if n := len(r.DisplayName); n > maxNameBytes {
+		return usage("name", "it has %d bytes; the server takes up to %d", n, maxNameBytes)
+	}
+	if n := len(r.WorkspaceRoot); n == 0 || n > maxWorkspaceBytes {
+		return usage("workspace", "%q has %d bytes; the server takes 1 to %d", r.WorkspaceRoot, n, maxWorkspaceBytes)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func TestADeviceIsSeenWholeUntilItIsGone(t *testing.T) {
 		}
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- m.Home.Forget(r) }()
+	go func() { gone <- m.Home.Forget(m.ctx, r) }()
 	for {
 		_, err := m.Home.Record(r.DeviceID)
 		var none *enroll.NoDeviceError
@@ -36,7 +36,7 @@ func TestADeviceIsSeenWholeUntilItIsGone(t *testing.T) {
 	if left := m.files(t); len(left) != 0 {
 		t.Errorf("left %v", left)
 	}
-	if err := m.Home.Forget(r); err != nil {
+	if err := m.Home.Forget(m.ctx, r); err != nil {
 		t.Errorf("what is gone already: %v", err)
 	}
 }

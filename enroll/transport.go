@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -37,7 +40,7 @@ func NewTransport(getenv func(string) string) (*http.Transport, error) {
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
+		Proxy:               proxyFromEnvironment,
 		DialContext:         dialer.DialContext,
 		TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: 10 * time.Second,
@@ -49,6 +52,42 @@ func NewTransport(getenv func(string) string) (*http.Transport, error) {
 			return nil
 		},
 	}, nil
+}
+
+// BadProxyError is what a variable such as HTTPS_PROXY holds and no proxy can be
+// at. It does not quote that, which may have a password in it.
+type BadProxyError struct{}
+
+// Error implements error.
+func (*BadProxyError) Error() string {
+	return "it is not the address of a proxy, which looks like http://proxy.example:3128"
+}
+
+// proxyFromEnvironment is the proxy of the usual variables. What only looks like an
+// address would be dialled all the same, and fail for a reason that is none.
+func proxyFromEnvironment(r *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(r)
+	if err != nil || u != nil && !usableProxy(u) {
+		return nil, &BadProxyError{}
+	}
+	return u, nil
+}
+
+func usableProxy(u *url.URL) bool {
+	switch u.Scheme {
+	case "http", "https", "socks5", "socks5h":
+	default:
+		return false
+	}
+	if strings.HasPrefix(u.Path, "//") { // "http://" was put before what has it already
+		return false
+	}
+	host, port := u.Hostname(), u.Port()
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") || host == "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
 }
 
 // proxyRefusal is a proxy's answer other than 200 to CONNECT. The transport's

@@ -274,6 +274,10 @@ func TestProxiesComeFromTheEnvironment(t *testing.T) {
 		{proxy.URL, "http://device-lane.invalid", "layer: none"},
 		{proxy.URL, "https://device-lane.invalid", "layer: proxy"},
 		{deadURL, "https://device-lane.invalid", "layer: proxy"},
+		{"garbage:::", "https://device-lane.invalid", "not the address of a proxy"},
+		{"http://[::1", "https://device-lane.invalid", "not the address of a proxy"},
+		{"http://127.0.0.1:99999", "https://device-lane.invalid", "not the address of a proxy"},
+		{"ftp://127.0.0.1", "https://device-lane.invalid", "not the address of a proxy"},
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestHelperAsksThroughAProxy$", "-test.v")
 		cmd.Env = append(os.Environ(), "SEMA_TEST_ASK="+c.server, "HTTP_PROXY="+c.proxy, "HTTPS_PROXY="+c.proxy, "NO_PROXY=", "no_proxy=", "http_proxy=", "https_proxy=", "REQUEST_METHOD=")

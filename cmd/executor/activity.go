@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/sema-agent/device-executor/enroll"
 	"github.com/sema-agent/device-executor/internal/activity"
-	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -23,6 +21,7 @@ const (
 	followPause     = 250 * time.Millisecond // between two looks at the record
 	mostTextOnShow  = 400                    // characters of a command or a path
 	activityOutcome = 43                     // the column where how it ended begins
+	activityKind    = 18                     // columns for a kind, which is what the server sent
 )
 
 type activityFlags struct {
@@ -81,9 +80,14 @@ func (a *app) activityFilter(f activityFlags) (activity.Filter, error) {
 	}
 	if f.since != "" {
 		if d, err := time.ParseDuration(f.since); err == nil {
+			if d <= 0 {
+				return filter, usagef("--since %s is not in the past: give how long ago, like 90m or 2h", f.since)
+			}
 			filter.Since = a.now().Add(-d)
 		} else if filter.Since, err = time.Parse(time.RFC3339, f.since); err != nil {
 			return filter, usagef("--since takes a duration like 90m or 2h, or a time like 2026-03-04T12:00:00Z; not %q", f.since)
+		} else if filter.Since.After(a.now()) {
+			return filter, usagef("--since %s is in the future: nothing can be on record from then on.\nThe clock here says %s", f.since, a.now().Format(time.RFC3339))
 		}
 	}
 	for _, k := range f.kinds {
@@ -141,11 +145,10 @@ func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enrol
 		}
 		past = past[len(past)-f.limit:]
 	}
-	_, pid := holder(record.Dir())
-	since := servingSince(record, pid)
+	serving := a.serving(record)
 	for _, e := range past {
-		running := pid
-		if e.Time.Before(since) {
+		running := serving.pid
+		if e.Time.Before(serving.since) {
 			running = 0 // of an earlier executor that had the same pid, as in containers
 		}
 		if err := show(e, running); err != nil {
@@ -165,14 +168,26 @@ func (a *app) showActivity(ctx context.Context, home *enroll.Home, record *enrol
 	return a.followActivity(ctx, home, record, reader, filter, show)
 }
 
-// servingSince is when the executor with this pid began to serve the device; zero
-// where it has not said so.
-func servingSince(record *enroll.Record, pid int) time.Time {
-	snapshot, err := status.Load(filepath.Join(record.Dir(), "status.json"))
-	if err != nil || snapshot.PID != pid {
-		return time.Time{}
+// unknownPID stands for an executor that serves the device and left no number.
+const unknownPID = -1
+
+// serving is who serves a device now, and since when, as far as that is known.
+type serving struct {
+	pid   int // 0: nobody
+	since time.Time
+}
+
+func (a *app) serving(record *enroll.Record) serving {
+	h := held(record.Dir())
+	switch {
+	case h == nil:
+		return serving{}
+	case h.PID == 0:
+		return serving{pid: unknownPID}
+	case h.Says == nil:
+		return serving{pid: h.PID}
 	}
-	return snapshot.Started
+	return serving{h.PID, h.Says.Started}
 }
 
 // followActivity shows what comes until it is interrupted, or the device is
@@ -231,21 +246,26 @@ func (a *app) printEntry(e activity.Entry, running int) error {
 	if e.Phase == activity.Ended {
 		took = brief(time.Duration(e.DurationMs) * time.Millisecond)
 	}
-	fmt.Fprintf(&b, "%-15s %-18s %7s %s\n", e.Time.Local().Format("Jan _2 15:04:05"), shown(string(e.Kind)), took,
+	fmt.Fprintf(&b, "%-15s %-*s %7s %s\n", e.Time.Local().Format("Jan _2 15:04:05"), activityKind, cutTo(shown(string(e.Kind)), activityKind), took,
 		foldAll(ending(e, running), indent, columns-activityOutcome))
 	texts := e.Paths
 	if e.Command != "" {
 		texts = []string{"$ " + e.Command}
 	}
 	for _, text := range texts {
-		text = shown(text)
-		if runes := []rune(text); len(runes) > mostTextOnShow {
-			text = string(runes[:mostTextOnShow]) + " …"
-		}
-		fmt.Fprintf(&b, "    %s\n", foldAll(text, "      ", columns-6))
+		fmt.Fprintf(&b, "    %s\n", foldAll(cutTo(shown(text), mostTextOnShow), "      ", columns-6))
 	}
 	_, err := a.stdout.Write([]byte(b.String()))
 	return err
+}
+
+// cutTo cuts a text to so many characters, of which the last says that it was cut.
+func cutTo(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return string(runes[:most-1]) + "…"
 }
 
 // ending says how an instruction ended, in a few words.
@@ -254,8 +274,11 @@ func ending(e activity.Entry, running int) string {
 	case activity.Gap:
 		return fmt.Sprintf("%s missing here: the disk did not keep up", plural(int(e.Lost), "line"))
 	case activity.Began:
-		if e.PID == running {
+		switch running {
+		case e.PID:
 			return "running"
+		case unknownPID:
+			return "began; it cannot be told whether it runs still"
 		}
 		return "cut off: the executor did not live to see its end"
 	}

@@ -260,3 +260,81 @@ func interrupt(t *testing.T, cmd *exec.Cmd) {
 		t.Errorf("after an interrupt: %v", err)
 	}
 }
+
+func workOf(id string, at time.Time, kind wire.Kind) instructions.Work {
+	return instructions.Work{ID: id, Kind: kind, RootSessionID: "ses_1", Received: at}
+}
+
+// The kind of an instruction that this executor does not know is the server's word.
+func TestAKindOfAnyLengthKeepsActivityInItsColumns(t *testing.T) {
+	m := newMachine(t)
+	id := m.enroll("")
+	long := wire.Kind(strings.Repeat("kind", 60))
+	m.keepsRecord(id, false, func(r *activity.Recorder) {
+		for _, kind := range []wire.Kind{long, wire.KindWriteFileExclusive} {
+			w := workOf("ins_"+string(kind), m.now(), kind)
+			r.Ended(w, instructions.Report{Ended: m.now(), Outcome: wire.Failf(wire.CodeNotSupported, "x")})
+		}
+	})
+	s := m.run("device", "activity")
+	fits(t, "activity", s.stdout)
+	for line := range strings.Lines(s.stdout) {
+		if runes := []rune(line); string(runes[activityOutcome:activityOutcome+13]) != "not supported" {
+			t.Errorf("the outcome is not in its column: %q", line)
+		}
+	}
+	if !strings.Contains(s.stdout, " writeFileExclusive ") {
+		t.Errorf("the longest kind there is was cut:\n%s", s.stdout)
+	}
+	if s := m.run("device", "activity", "--json"); !strings.Contains(s.stdout, `"`+string(long)+`"`) {
+		t.Errorf("programs do not get all of it: %s", s.stdout)
+	}
+}
+
+func TestATimeThatNothingCanBeSinceIsAUsageError(t *testing.T) {
+	m := newMachine(t)
+	m.enroll("")
+	for _, since := range []string{"-2h", "0", "0s", m.now().Add(time.Hour).Format(time.RFC3339)} {
+		if s := m.run("device", "activity", "--since="+since); s.code != exitUsage || !strings.Contains(s.stderr, "--since "+since) {
+			t.Errorf("%s: %+v", since, s)
+		}
+	}
+}
+
+// Nobody writes to them, and whoever opens one to read it would wait for that.
+func TestAFIFOInTheDevicesFolderHoldsNoCommandUp(t *testing.T) {
+	for _, name := range []string{"activity.jsonl", "activity.2.jsonl", "status.json", "device.json", "key", "lock"} {
+		m := newMachine(t)
+		id := m.enroll("")
+		dir := m.record(id).Dir()
+		if name == "status.json" {
+			lock, err := fence.Lock(filepath.Join(dir, "lock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Unlock()
+		}
+		_ = os.Remove(filepath.Join(dir, name)) // of most there is none
+		if err := syscall.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lines := []string{"list", "status", "doctor", "activity"}
+		said := ""
+		over := make(chan bool)
+		go func() {
+			defer close(over)
+			for _, line := range lines {
+				s := m.run("device", line)
+				said += s.stdout + s.stderr
+			}
+		}()
+		select {
+		case <-over:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: a command waits for it", name)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(said), " "), "it is not a regular file") {
+			t.Errorf("%s: nobody says what it is:\n%s", name, said)
+		}
+	}
+}

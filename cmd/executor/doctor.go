@@ -95,7 +95,7 @@ func (a *app) doctor() *doctor.Doctor {
 func (a *app) serviceState(ctx context.Context, deviceID string) (doctor.ServiceState, error) {
 	s, err := a.serviceBeside(ctx, deviceID)
 	state := doctor.ServiceState{
-		Installed: s.Installed, Barred: barred(s, err), Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering,
+		Installed: s.Installed, Orphaned: s.Orphaned, Masked: s.Masked, Unit: s.Service, Barred: barred(s, err), Edited: s.Edited, Enabled: s.Enabled, Lingering: s.Lingering,
 		Running: s.Running, Restarting: s.Restarting,
 	}
 	if s.LastExit != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // A device's life with its key in a keyring: enrolled, served, moved to a file and
-// back, served until the server revokes it. secret-tool is another program's word
+// back, moved both ways at once, served until the server revokes it. secret-tool is another program's word
 // on what the keyring holds.
 const lifeInAKeyring = `
 set -eu
@@ -30,6 +30,13 @@ serve; until [ -e "$HOME/went" ]; do sleep 0.05; done; kill -TERM $pid; wait $pi
 say 'moved to the file'
 "$sema" device key move keychain 2>/dev/null
 say 'moved back'
+for round in 1 2 3 4 5 6; do
+	"$sema" device key move file 2>/dev/null & one=$!
+	"$sema" device key move keychain 2>/dev/null & other=$!
+	wait $one; wait $other
+done
+"$sema" device key move keychain 2>/dev/null
+say 'moved both ways at once'
 serve; rc=0; wait $pid || rc=$?
 echo "revoked: $rc"
 say after
@@ -62,7 +69,7 @@ func TestAKeyIsWhereItShouldBeAndNowhereElse(t *testing.T) {
 	if s := <-steered; s != nil && err == nil {
 		err = s
 	}
-	want := "enrolled: keyring 1, file 0\nserved: 0\nmoved to the file: keyring 0, file 1\nmoved back: keyring 1, file 0\nrevoked: 5\nafter: keyring 0, file 0\n"
+	want := "enrolled: keyring 1, file 0\nserved: 0\nmoved to the file: keyring 0, file 1\nmoved back: keyring 1, file 0\nmoved both ways at once: keyring 1, file 0\nrevoked: 5\nafter: keyring 0, file 0\n"
 	if err != nil || stdout.String() != want {
 		t.Errorf("%v\ngot\n%swant\n%s%s", err, stdout.String(), want, stderr.String())
 	}

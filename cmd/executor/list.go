@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type listedDevice struct {
 	Running       bool       `json:"running"`
 	PID           int        `json:"pid,omitempty"`
 	Problem       string     `json:"problem,omitempty"`
+	leftKey
 }
 
 func newList(a *app) *cobra.Command {
@@ -34,12 +36,12 @@ func newList(a *app) *cobra.Command {
 		Short:   "List the devices enrolled on this machine",
 		Example: "  sema device list\n  sema device list --json",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			home, err := enroll.OpenHome(a.getenv)
 			if err != nil {
 				return err
 			}
-			devices, err := listDevices(home)
+			devices, err := a.listDevices(c.Context(), home)
 			if err != nil {
 				return err
 			}
@@ -55,7 +57,7 @@ func newList(a *app) *cobra.Command {
 
 // listDevices reads every record; one that cannot be read is a row with a
 // problem, not a failure.
-func listDevices(home *enroll.Home) ([]listedDevice, error) {
+func (a *app) listDevices(ctx context.Context, home *enroll.Home) ([]listedDevice, error) {
 	sound, broken, err := home.Records()
 	if err != nil {
 		return nil, err
@@ -71,8 +73,11 @@ func listDevices(home *enroll.Home) ([]listedDevice, error) {
 			PublicKey:     r.PublicKey.String(),
 			EnrolledAt:    &r.EnrolledAt,
 			Revoked:       r.Revoked(),
+			leftKey:       a.keyLeftOf(ctx, r),
 		}
-		d.Running, d.PID = holder(r.Dir())
+		if h := held(r.Dir()); h != nil {
+			d.Running, d.PID = true, h.PID
+		}
 		devices = append(devices, d)
 	}
 	for _, b := range broken {
@@ -96,6 +101,8 @@ func (a *app) printDevices(home *enroll.Home, devices []listedDevice) error {
 			state = "unreadable record"
 		case d.Revoked:
 			state = "revoked"
+		case d.Running && d.PID == 0:
+			state = "running"
 		case d.Running:
 			state = fmt.Sprintf("running (pid %d)", d.PID)
 		}
@@ -105,6 +112,9 @@ func (a *app) printDevices(home *enroll.Home, devices []listedDevice) error {
 		case d.Problem != "":
 		case d.Revoked:
 			fmt.Fprintf(&out, "  %s\n", foldAll("was at "+d.Server+" for "+shown(d.WorkspaceRoot), "  ", columns-2))
+			if advice := d.remains.Advice(a.named(d.DeviceID)); advice != "" {
+				fmt.Fprintf(&out, "  %s\n  %s\n", foldAll(d.remains.String()+".", "  ", columns-2), foldAll(advice, "  ", columns-2))
+			}
 		default:
 			about := fmt.Sprintf("at %s for %s, key: %s", d.Server, shown(d.WorkspaceRoot), d.KeyStore)
 			fmt.Fprintf(&out, "  %s\n", foldAll(about, "  ", columns-2))

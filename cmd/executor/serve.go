@@ -18,6 +18,7 @@ import (
 	"github.com/sema-agent/device-executor/internal/activity"
 	"github.com/sema-agent/device-executor/internal/fault"
 	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/holder"
 	"github.com/sema-agent/device-executor/internal/logind"
 	"github.com/sema-agent/device-executor/internal/loginenv"
 	"github.com/sema-agent/device-executor/internal/remedy"
@@ -216,23 +217,25 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		log.Info("stopped", "device", record.DeviceID)
 		return nil
 	case errors.As(err, &held):
-		who := "another process"
-		if held.PID != 0 {
-			who = fmt.Sprintf("process %d", held.PID)
+		h := holder.Known(held.PID, held.Path)
+		if now, err := holder.Of(record.Dir()); err == nil && now != nil {
+			h = now
 		}
-		return exitWith(exitHeld, fmt.Errorf("%s is already being served on this machine by %s.\nOne executor per device: stop that one first, or leave it to its work", record.DeviceID, who))
+		return exitWith(exitHeld, fmt.Errorf("%s is already being served on this machine by %s.\nOne executor per device: leave it to its work, or stop it first.\n%s",
+			record.DeviceID, h, h.Step("To end that process")))
 	case errors.Is(err, link.ErrRevoked):
 		if fault.On("serve: a revoked key stays") {
 			return exitWith(exitRevoked, err)
 		}
-		of := "its key has been deleted from this machine"
+		of, first := "its key has been deleted from this machine", ""
 		if after := home.Revoke(context.WithoutCancel(ctx), record, a.stores(), a.now()); after != nil {
-			log.Error("what a revocation takes could not all be done; the next start does the rest", "err", after)
-			if _, kept := errors.AsType[*enroll.KeyError](after); kept {
-				of = "its key could not be deleted from this machine, which the next start tries again"
+			log.Error("what a revocation takes could not all be done", "err", after)
+			if trouble, kept := errors.AsType[*enroll.KeyError](after); kept {
+				left := enroll.Remains{State: enroll.KeyUnsure, Store: record.KeyStore, Err: trouble}
+				of, first = "its key could not be deleted from this machine: "+trouble.Why(), left.Advice(record.DeviceID)+"\n"
 			}
 		}
-		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: %s.\n%s", record.DeviceID, of,
+		return exitWith(exitRevoked, fmt.Errorf("%s was revoked: %s.\n%s%s", record.DeviceID, of, first,
 			remedy.Step("To go on, enroll again", record.Server.EnrollCommand(record.WorkspaceRoot))))
 	case errors.Is(err, link.ErrSuperseded):
 		return exitWith(exitSuperseded, fmt.Errorf("another executor took over %s: a copy of its key is in use elsewhere.\nIf that is not you, revoke the device at the server; otherwise keep one of the two", record.DeviceID))

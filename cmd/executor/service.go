@@ -105,7 +105,7 @@ func (a *app) nothingLeft(ctx context.Context, m service.Manager, deviceID strin
 	if !errors.As(err, &none) {
 		return nil
 	}
-	if state, _ := m.State(ctx, deviceID); state.Installed { // which the file alone tells
+	if state, _ := m.State(ctx, deviceID); state.Installed || state.Orphaned { // which the file alone tells
 		return nil
 	}
 	return none
@@ -146,19 +146,20 @@ type serviceDevice struct {
 // notHeldElsewhere refuses to start a service for a device that an executor
 // outside that service has in hand: it would end at once.
 func notHeldElsewhere(record *enroll.Record, now service.State) error {
-	running, pid := holder(record.Dir())
-	if !running || now.Running {
+	h := held(record.Dir())
+	if h == nil || now.Running {
 		return nil
 	}
-	return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d, outside of the service.\nStop that one first, then repeat this command", record.DeviceID, pid))
+	return exitWith(exitHeld, fmt.Errorf("%s is being served by %s, outside of the service.\n%s", record.DeviceID, h,
+		h.Step("Stop that one first, then repeat this command")))
 }
 
 // notRevoked refuses to start a service that could only end.
-func notRevoked(record *enroll.Record) error {
+func (a *app) notRevoked(ctx context.Context, record *enroll.Record) error {
 	if !record.Revoked() {
 		return nil
 	}
-	return exitWith(exitRevoked, &enroll.RevokedError{Record: record})
+	return exitWith(exitRevoked, &enroll.RevokedError{Record: record, Key: a.stores().Left(ctx, record)})
 }
 
 // startable looks at what would keep a service from staying up, where there is
@@ -172,7 +173,7 @@ func (a *app) startable(ctx context.Context, m service.Manager, deviceID string)
 		}
 		return err
 	}
-	if err := notRevoked(record); err != nil {
+	if err := a.notRevoked(ctx, record); err != nil {
 		return err
 	}
 	state, err := m.State(ctx, deviceID)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/instructions"
 	"github.com/sema-agent/device-executor/internal/loginenv"
 	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/service"
@@ -70,10 +73,10 @@ func (a *app) serviceInstall(ctx context.Context, f serviceInstallFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := notRevoked(record); err != nil {
+	if err := a.notRevoked(ctx, record); err != nil {
 		return err
 	}
-	spec, notes, err := a.serviceSpec(home, record, f.serve)
+	spec, notes, err := a.serviceSpec(ctx, home, record, f.serve)
 	if err != nil {
 		return err
 	}
@@ -104,9 +107,12 @@ func (a *app) serviceInstall(ctx context.Context, f serviceInstallFlags) error {
 }
 
 // serviceSpec puts together what the service is to run.
-func (a *app) serviceSpec(home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
+func (a *app) serviceSpec(ctx context.Context, home *enroll.Home, record *enroll.Record, f serveFlags) (service.Spec, []string, error) {
 	options, err := f.options()
 	if err != nil {
+		return service.Spec{}, nil, err
+	}
+	if err := f.shellThere(ctx); err != nil {
 		return service.Spec{}, nil, err
 	}
 	binary, notes, err := a.program()
@@ -122,6 +128,27 @@ func (a *app) serviceSpec(home *enroll.Home, record *enroll.Record, f serveFlags
 		Environment:  environment,
 		DrainTimeout: f.drain,
 	}, append(notes, more...), nil
+}
+
+// shellThere makes sure that the service will find its shell, which serve would end
+// for want of: a service that runs must not be changed for that. One that is named
+// without a path is looked for as the service will do it.
+func (f serveFlags) shellThere(ctx context.Context) error {
+	if f.shell == "" {
+		return nil
+	}
+	mode := loginenv.Mode(f.env)
+	if mode == loginenv.Auto {
+		mode = loginenv.Login // what auto is below a service manager
+	}
+	env := instructions.WithoutSecrets(os.Environ())
+	if !strings.ContainsRune(f.shell, filepath.Separator) {
+		env = loginenv.Resolve(ctx, loginenv.Config{Mode: mode, Inherited: env, Log: slog.New(slog.DiscardHandler)})
+	}
+	if _, err := instructions.FindShell(f.shell, env); err != nil {
+		return exitWith(exitUsage, err)
+	}
+	return nil
 }
 
 // options writes flags of serve as arguments that mean the same wherever the

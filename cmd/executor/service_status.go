@@ -62,6 +62,17 @@ func renderService(deviceID, named string, s service.State, barred string) []byt
 		t.row("", "%s", remedy.Step(what, remedy.For(named, words...)))
 	}
 	t.row("device", "%s", deviceID)
+	if s.Orphaned {
+		does := "its file is gone, and " + s.Manager + " still has it"
+		if s.PID != 0 {
+			does += fmt.Sprintf(": %s, pid %d", s.Phase, s.PID)
+		}
+		t.row("service", "%s: %s", s.Service, does)
+		t.row("file", "%s (removed)", s.File)
+		advise("Stop it and remove what is left", "service", "uninstall")
+		advise("Or put its file back", "service", "install")
+		return t.Bytes()
+	}
 	if !s.Installed {
 		t.row("service", "not installed")
 		if barred != "" {
@@ -73,7 +84,7 @@ func renderService(deviceID, named string, s service.State, barred string) []byt
 	}
 	t.row("service", "%s (%s)", s.Service, s.Manager)
 	t.row("file", "%s", s.File)
-	if s.Edited {
+	if s.Edited && !s.Masked {
 		t.row("", "edited since it was installed; --force replaces or removes it")
 	}
 	switch {
@@ -97,6 +108,10 @@ func renderService(deviceID, named string, s service.State, barred string) []byt
 		}
 	}
 	switch {
+	case s.Masked:
+		t.row("starts", "never: it is masked")
+		t.row("", "%s", remedy.Step("Lift that", remedy.Unmask(s.Service)))
+		advise("And install it again", "service", "install")
 	case !s.Enabled:
 		t.row("starts", "when told to")
 		if !s.Running {

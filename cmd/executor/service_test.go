@@ -75,6 +75,12 @@ func TestAServiceRunsServeWithTheFlagsOfItsInstallation(t *testing.T) {
 	id := m.enroll("")
 	root := t.TempDir()
 	t.Chdir(filepath.Dir(root))
+	if err := os.Mkdir("some", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/bin/sh", "some/sh"); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		given []string
 		want  serveFlags
@@ -84,8 +90,8 @@ func TestAServiceRunsServeWithTheFlagsOfItsInstallation(t *testing.T) {
 			"--allow-root", filepath.Base(root), "--allow-root", "/", "--log-commands"},
 			serveFlags{device: id, logFormat: "json", logLevel: "debug", drain: time.Minute, shell: filepath.Join(filepath.Dir(root), "some/sh"),
 				env: "login", allowRoots: []string{root, "/"}, logCommands: true}},
-		"a shell on PATH": {[]string{"--shell", "zsh"},
-			serveFlags{device: id, logFormat: "text", logLevel: "info", drain: 10 * time.Second, env: "auto", shell: "zsh"}},
+		"a shell on PATH": {[]string{"--shell", "sh"},
+			serveFlags{device: id, logFormat: "text", logLevel: "info", drain: 10 * time.Second, env: "auto", shell: "sh"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &keeper{}
@@ -151,6 +157,7 @@ func TestFlagsThatServeWouldRefuseAreRefusedAtOnce(t *testing.T) {
 	m.enroll("")
 	for _, given := range [][]string{
 		{"--env", "other"}, {"--log-format", "xml"}, {"--log-level", "loud"}, {"--drain-timeout", "-1s"}, {"--allow-root", "/not/there"},
+		{"--shell", "/not/there"}, {"--shell", "no-such-shell"}, {"--shell", "no-such-shell", "--env", "inherit"},
 	} {
 		k := &keeper{}
 		if s := m.service(k, append([]string{"install"}, given...)...); s.code != exitUsage || !strings.Contains(s.stderr, given[0]) || len(k.did) > 0 {
@@ -318,6 +325,28 @@ last end   exit code 9, the private key cannot be read
            Its last words:
              sema device service logs --device dev_01J8ZQ4T9X0000000000000000
 starts     by itself, with the machine
+`},
+		"masked": {service.State{Manager: "systemd", Service: "x.service", File: "/x.service", Installed: true, Edited: true, Masked: true,
+			Phase: "inactive"}, `device     dev_01J8ZQ4T9X0000000000000000
+service    x.service (systemd)
+file       /x.service
+state      inactive
+starts     never: it is masked
+           Lift that:
+             systemctl --user unmask x.service
+           And install it again:
+             sema device service install --device dev_01J8ZQ4T9X0000000000000000
+`},
+		"its file is gone": {service.State{Manager: "systemd", Service: "x.service", File: "/x.service", Orphaned: true, Running: true, PID: 7,
+			Phase: "active (running)"}, `device     dev_01J8ZQ4T9X0000000000000000
+service    x.service: its file is gone, and systemd still has it: active
+           (running), pid 7
+file       /x.service (removed)
+           Stop it and remove what is left:
+             sema device service uninstall --device \
+               dev_01J8ZQ4T9X0000000000000000
+           Or put its file back:
+             sema device service install --device dev_01J8ZQ4T9X0000000000000000
 `},
 		"stopped": {service.State{Manager: "launchd", Service: "x", File: "/x.plist", Installed: true, Phase: "not running",
 			LastExit: &service.Exit{Signal: "Killed: 9"}}, `device     dev_01J8ZQ4T9X0000000000000000

@@ -4,17 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sema-agent/device-executor/enroll"
+	"github.com/sema-agent/device-executor/internal/holder"
 	"github.com/sema-agent/device-executor/internal/remedy"
 	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/link"
@@ -34,11 +32,13 @@ type deviceStatus struct {
 	Revoked  bool             `json:"revoked,omitempty"`
 	Executor *status.Snapshot `json:"executor,omitempty"`
 	Problem  string           `json:"problem,omitempty"`
+	leftKey
 
 	// Service is what the service manager knows; absent while an executor runs,
 	// or without a service.
 	Service *service.State `json:"service,omitempty"`
 
+	holder *holder.Holder
 	barred bool   // there can be no service here
 	named  string // how commands name the device, see the method of that name
 	enroll string // the command that enrolls again
@@ -83,11 +83,11 @@ to do about it. Works without a network and without a running executor.`,
 func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 	s := deviceStatus{DeviceID: r.DeviceID, Server: r.Server.String(), Revoked: r.Revoked(),
 		named: a.named(r.DeviceID), enroll: r.Server.EnrollCommand(r.WorkspaceRoot)}
-	s.Running, s.PID = holder(r.Dir())
-	if !s.Running {
+	s.leftKey = a.keyLeftOf(ctx, r)
+	if s.holder = held(r.Dir()); s.holder == nil {
 		state, err := a.serviceBeside(ctx, r.DeviceID)
 		s.barred = barred(state, err) != nil
-		if state.Installed {
+		if state.Installed || state.Orphaned {
 			s.Service = &state
 			if err != nil {
 				s.Problem = err.Error()
@@ -95,13 +95,9 @@ func (a *app) readStatus(ctx context.Context, r *enroll.Record) deviceStatus {
 		}
 		return s
 	}
-	snapshot, err := status.Load(filepath.Join(r.Dir(), "status.json"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		s.Problem = err.Error()
-	case snapshot.PID == s.PID:
-		s.Executor = snapshot
+	s.Running, s.PID, s.Executor = true, s.holder.PID, s.holder.Says
+	if s.holder.Trouble != nil {
+		s.Problem = s.holder.Trouble.Error()
 	}
 	return s
 }
@@ -177,10 +173,21 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 	switch {
 	case s.Revoked:
 		row("state", "revoked: the server has ended this device for good")
+		if advice := s.remains.Advice(s.named); advice != "" {
+			row("key", "%s", s.remains)
+			row("", "%s", advice)
+		}
 		row("", "%s", remedy.Step("Enroll again", s.enroll))
 		return t.Bytes()
 	case !s.Running:
 		s.renderStopped(&t)
+		return t.Bytes()
+	case s.Executor == nil && s.PID == 0:
+		row("state", "running: %s holds this device", s.holder)
+		row("", "%s", remedy.Step("See which one it is", s.holder.Command()))
+		if s.Problem != "" {
+			row("", "%s", s.Problem)
+		}
 		return t.Bytes()
 	case s.Executor == nil:
 		row("state", "running (pid %d), has not said yet what it does", s.PID)
@@ -210,7 +217,7 @@ func (a *app) renderStatus(s deviceStatus) []byte {
 		if !w.Started.IsZero() {
 			doing = "runs for " + age(now, w.Started)
 		}
-		row(name, "%s %s, %s out", w.Kind, doing, size(w.BytesOut))
+		row(name, "%s %s, %s out", cutTo(shown(w.Kind), activityKind), doing, size(w.BytesOut))
 	}
 	row("outbox", "%s, %s in %s, %s unacknowledged", plural(x.Outbox.Instructions, "instruction"),
 		size(x.Outbox.Bytes), plural(x.Outbox.Chunks, "chunk"), plural(x.Outbox.Results, "result"))

@@ -81,12 +81,13 @@ are left out where there is nothing to say.
 
   list               an array; of each device: deviceId, name*, server*,
                      workspaceRoot*, keyStore*, publicKey*, enrolledAt*,
-                     revoked*, running, pid*, problem*
+                     revoked*, keyLeft*, keyUnsure*, running, pid*, problem*
   enroll             deviceId, server, workspaceRoot, keyStore, publicKey
   unenroll           deviceId, server, serviceInstalled
   key move           deviceId, keyStore, from, unsure*
-  status             deviceId, server, running, pid*, revoked*, executor*,
-                     problem*, service*; with --watch a line for each change
+  status             deviceId, server, running, pid*, revoked*, keyLeft*,
+                     keyUnsure*, executor*, problem*, service*; with --watch a
+                     line for each change
   doctor             machine, devices
   activity           a line for each entry: phase, time, pid, id*,
                      rootSessionId*, kind*, waitedMs*, durationMs*, bytesIn*,
@@ -96,9 +97,10 @@ are left out where there is nothing to say.
   service uninstall  deviceId, file
   service start      deviceId, running
   service stop       deviceId, running
-  service status     deviceId, manager, service, file, installed, edited*,
-                     enabled, lingering*, running, restarting*, phase*, pid*,
-                     restarts*, lastExit*, text*, problem*
+  service status     deviceId, manager, service, file, installed, orphaned*,
+                     edited*, enabled, masked*, lingering*, running,
+                     restarting*, phase*, pid*, restarts*, lastExit*, text*,
+                     problem*
   conformance        passed, failed, notApplicable, rows and more
   refserver          a line for each event: event (listening, connected,
                      disconnected, goodbye, waiting, sent, output, settled,
@@ -120,7 +122,9 @@ and 'service logs' what was logged; for JSON there, see --log-format.`,
   device.json      the record: server, workspace, public key, where the private
                    key is. It holds no secret.
   key              the private key, unless the keychain has it
+  key.lock         held by a command as long as it moves or deletes that key
   lock             held by the executor that serves the device, with its number
+  holder.json      which process that is, as long as it runs
   status.json      what that executor does; 'sema device status' reads it
   activity.jsonl   what was done, a line of JSON each, and three files of older
                    lines; 8 MiB in all. 'sema device activity' reads it

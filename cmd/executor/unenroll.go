@@ -34,12 +34,12 @@ where it is; revoke the device at the server then.`,
 			if err != nil {
 				return err
 			}
-			if running, pid := holder(record.Dir()); running {
-				how := fmt.Sprintf("End that process first (kill %d), then unenroll", pid)
+			if h := held(record.Dir()); h != nil {
+				how := h.Step("End that process first, then unenroll")
 				if state, _ := a.serviceBeside(c.Context(), record.DeviceID); state.Running {
 					how = remedy.Step("Stop its service first, then unenroll", remedy.For(a.named(record.DeviceID), "service", "stop"))
 				}
-				return exitWith(exitHeld, fmt.Errorf("%s is being served by process %d.\n%s", record.DeviceID, pid, how))
+				return exitWith(exitHeld, fmt.Errorf("%s is being served by %s.\n%s", record.DeviceID, h, how))
 			}
 			if !yes {
 				what := "the key and the record"
@@ -51,11 +51,11 @@ where it is; revoke the device at the server then.`,
 				}
 			}
 			if keepKey {
-				err = home.Forget(record)
+				err = home.Forget(c.Context(), record)
 			} else {
 				err = home.Unenroll(c.Context(), record, a.stores())
 			}
-			if key := (*enroll.KeyError)(nil); errors.As(err, &key) && record.KeyStore == enroll.StoreKeychain {
+			if key := (*enroll.KeyError)(nil); errors.As(err, &key) && key.Store == enroll.StoreKeychain && key.Trouble != enroll.KeyBusy {
 				return fmt.Errorf("%w\n%s", err, remedy.Step("If that keychain is gone for good, forget the device and revoke it at the server",
 					remedy.For(a.named(record.DeviceID), "unenroll", "--keep-key")))
 			}
@@ -63,6 +63,7 @@ where it is; revoke the device at the server then.`,
 				return err
 			}
 			left, _ := a.serviceBeside(c.Context(), record.DeviceID) // the device is gone in any case
+			left.Installed = left.Installed || left.Orphaned
 			err = a.done(asJSON, unenrolledDevice{record.DeviceID, record.Server.String(), left.Installed},
 				"%s is no longer enrolled on this machine.", record.DeviceID)
 			if left.Installed {

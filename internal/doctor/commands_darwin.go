@@ -5,9 +5,6 @@ import "github.com/sema-agent/device-executor/internal/remedy"
 // processNeeds is what starting and ending commands takes.
 const processNeeds = "starting processes and reading the process table must be allowed."
 
-// holderOf is the command that says who has a file open.
-func holderOf(path string) string { return "lsof " + remedy.Quote(path) }
-
 // fileSystemOf is the command that says which file system a folder is on: df tells
 // the disk, mount its kind.
 func fileSystemOf(dir string) string { return "df " + remedy.Quote(dir) + "; mount" }

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sema-agent/device-executor/enroll"
-	"github.com/sema-agent/device-executor/fence"
 	"github.com/sema-agent/device-executor/internal/files"
+	"github.com/sema-agent/device-executor/internal/holder"
 	"github.com/sema-agent/device-executor/internal/remedy"
-	"github.com/sema-agent/device-executor/internal/status"
 	"github.com/sema-agent/device-executor/wire"
 )
 
@@ -28,13 +27,20 @@ func record(r *enroll.Record) []Finding {
 	return []Finding{{Check: "record", Level: OK, What: what}}
 }
 
-func revoked(r *enroll.Record) []Finding {
-	return []Finding{{
+// revoked looks what is left of a device that the server has ended.
+func (d *Doctor) revoked(ctx context.Context, r *enroll.Record) []Finding {
+	left := d.Stores.Left(ctx, r)
+	f := Finding{
 		Check: "revoked", Level: Fail,
-		What: fmt.Sprintf("the server revoked this device on %s", r.RevokedAt.Local().Format("2006-01-02 15:04")),
-		Why:  "That is for good: its key has been deleted. Enrolling again makes a new device.",
+		What: fmt.Sprintf("the server revoked this device on %s; %s", r.RevokedAt.Local().Format("2006-01-02 15:04"), left),
+		Why:  "That is for good. Enrolling again makes a new device.",
+		Mend: left.Advice(r.DeviceID),
 		Run:  r.Server.EnrollCommand(r.WorkspaceRoot),
-	}}
+	}
+	if f.Mend != "" {
+		f.Mend += "\nEnroll again:"
+	}
+	return []Finding{f}
 }
 
 // key reads the private key and holds it against the registered public one, and
@@ -80,7 +86,7 @@ func (d *Doctor) key(ctx context.Context, r *enroll.Record) []Finding {
 // lock says who serves the device now.
 func (d *Doctor) lock(r *enroll.Record) []Finding {
 	path := filepath.Join(r.Dir(), "lock")
-	held, pid, err := fence.Probe(path)
+	h, err := holder.Of(r.Dir())
 	switch {
 	case err != nil:
 		return []Finding{{
@@ -88,26 +94,19 @@ func (d *Doctor) lock(r *enroll.Record) []Finding {
 			Why:  "An executor that cannot take its lock does not start.",
 			Mend: "Mend what the system names: the owner and the mode of this file.", Run: "ls -l " + remedy.Quote(path),
 		}}
-	case !held:
+	case h == nil:
 		return []Finding{{Check: "lock", Level: OK, What: "free: no executor serves this device now"}}
-	}
-	snapshot, err := status.Load(filepath.Join(r.Dir(), "status.json"))
-	if err != nil || snapshot.PID != pid {
-		f := Finding{
-			Check: "lock", Level: Warn,
-			What: fmt.Sprintf("process %d holds this device and does not say what it does", pid),
+	case h.Says == nil:
+		return []Finding{{
+			Check: "lock", Level: Warn, What: h.String() + " holds this device and does not say what it does",
 			Why:  "While it holds the lock, no other executor can serve this device (exit code 4).",
-			Mend: "If that is not an executor at work, end it.", Run: fmt.Sprintf("kill %d", pid),
-		}
-		if pid == 0 {
-			f.What, f.Run = "a process that left no number holds this device", holderOf(path)
-		}
-		return []Finding{f}
+			Mend: "If that is not an executor at work, end it.", Run: h.Command(),
+		}}
 	}
-	f := Finding{Check: "lock", Level: OK, What: fmt.Sprintf("process %d serves this device now: %s", pid, strings.ReplaceAll(snapshot.State.Phase, "_", " "))}
-	if e := snapshot.LastError; e != nil && snapshot.State.Phase == "backing_off" {
+	f := Finding{Check: "lock", Level: OK, What: fmt.Sprintf("%s serves this device now: %s", h, strings.ReplaceAll(h.Says.State.Phase, "_", " "))}
+	if e := h.Says.LastError; e != nil && h.Says.State.Phase == "backing_off" {
 		f.Level = Warn
-		f.What = fmt.Sprintf("process %d holds this device and has no connection: %s", pid, e.Text)
+		f.What = fmt.Sprintf("%s holds this device and has no connection: %s", h, e.Text)
 		f.Mend, f.Run = e.Remedy, e.Run
 		if f.Run == remedy.For(r.DeviceID, "doctor") {
 			f.Mend = "The findings about the server, below, may say why." // this is the doctor
@@ -197,6 +196,11 @@ func (d *Doctor) service(ctx context.Context, r *enroll.Record) []Finding {
 	case s.Barred != nil:
 		// Nothing is out of order: an executor needs no service manager.
 		f.Level, f.What, f.Mend = OK, "none is installed; "+s.Barred.Error(), enroll.Advice(s.Barred)
+	case s.Orphaned:
+		f.What = "its file is gone, and the service manager still has it"
+		f.Why = "It does not start by itself any more, and what runs is not what a start would run."
+		f.Mend = remedy.Step("Remove what is left", remedy.For(r.DeviceID, "service", "uninstall")) + "\nOr put the file back:"
+		f.Run = remedy.For(r.DeviceID, "service", "install")
 	case !s.Installed:
 		f.Level, f.What = OK, "none is installed, so this device works only while 'serve' runs"
 		f.Run = remedy.For(r.DeviceID, "service", "install")
@@ -219,6 +223,10 @@ func serviceTroubles(s ServiceState, deviceID string) (found []Finding) {
 		found = append(found, Finding{Check: "service", Level: Warn, What: what, Why: why, Mend: mend, Run: run})
 	}
 	const offline = "This device is offline meanwhile."
+	if s.Masked {
+		add("it is masked, so the service manager does not start it", offline, "Lift that, and install it again:", remedy.Unmask(s.Unit))
+		return found
+	}
 	switch {
 	case s.Restarting:
 		add("it ended and will be started again by itself; last time: "+s.LastExit, offline,

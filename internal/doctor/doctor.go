@@ -86,10 +86,14 @@ type ServiceState struct {
 	Installed bool
 	// Barred is why this device, which has no service, can have none here, with
 	// what to do instead; nil: it can.
-	Barred    error
-	Edited    bool  // the service's file is not as it was installed
-	Enabled   bool  // it starts by itself
-	Lingering *bool // it outlives the user's last session; nil: no such thing here
+	Barred error
+	// Orphaned: it is not, and the manager has it all the same.
+	Orphaned  bool
+	Masked    bool   // its owner has forbidden to start it
+	Unit      string // its name there
+	Edited    bool   // the service's file is not as it was installed
+	Enabled   bool   // it starts by itself
+	Lingering *bool  // it outlives the user's last session; nil: no such thing here
 	Running   bool
 	// Restarting: it ended, and is started again by itself in a moment.
 	Restarting bool
@@ -150,8 +154,8 @@ func (d *Doctor) Examine(ctx context.Context, records []*enroll.Record, broken [
 // ofDevice are the checks of one device.
 func (d *Doctor) ofDevice(r *enroll.Record) []check {
 	if r.Revoked() {
-		// The key is gone for good: nothing else about it matters any more.
-		return []check{{"revoked", func(context.Context) []Finding { return revoked(r) }}}
+		// It is gone for good: nothing else about it matters any more.
+		return []check{{"revoked", func(ctx context.Context) []Finding { return d.revoked(ctx, r) }}}
 	}
 	checks := []check{
 		{"record", func(context.Context) []Finding { return record(r) }},

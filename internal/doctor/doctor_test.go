@@ -89,6 +89,45 @@ func TestTheTrueCauseIsNamed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}, "revoked", doctor.Fail, "the server revoked this device", "sema device enroll --server http://127.0.0.1"},
+		"the device is revoked, and its key is left": {
+			func(t *testing.T, w *world) {
+				if err := w.home.Update(w.record, func(r *enroll.Record) { r.RevokedAt = time.Now() }); err != nil {
+					t.Fatal(err)
+				}
+			}, "revoked", doctor.Fail, "its key is still there, in the device's key file", "sema device unenroll --device "},
+		"the device is revoked, and its keychain out of reach": {
+			func(t *testing.T, w *world) {
+				w.doctor.Stores.Keychain = &keychain{trouble: enroll.KeychainLocked}
+				err := w.home.Update(w.record, func(r *enroll.Record) { r.RevokedAt, r.KeyStore = time.Now(), enroll.StoreKeychain })
+				if err != nil {
+					t.Fatal(err)
+				}
+			}, "revoked", doctor.Fail, "cannot be told whether its key is still in the session's keychain: the keychain is locked", "sema device unenroll --device "},
+		"others can change the folder of the records": {
+			func(t *testing.T, w *world) {
+				if err := os.Chmod(w.home.Dir(), 0o777); err != nil {
+					t.Fatal(err)
+				}
+			}, "folder", doctor.Warn, "open to other users of this machine: its mode is -rwxrwxrwx", "chmod 700 "},
+		"the holder of the lock left no number": {
+			func(t *testing.T, w *world) {
+				path := filepath.Join(w.record.Dir(), "lock")
+				l, err := fence.Lock(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = l.Unlock() })
+				if err := os.Truncate(path, 0); err != nil {
+					t.Fatal(err)
+				}
+			}, "lock", doctor.Warn, "a process that left no number holds this device", "/lock'"},
+		"what is given as the proxy is no address": {
+			func(_ *testing.T, w *world) {
+				w.doctor.Getenv = func(name string) string { return map[string]string{"HTTP_PROXY": "garbage:::"}[name] }
+				w.doctor.Transport = func() (*http.Transport, error) {
+					return &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, &enroll.BadProxyError{} }}, nil
+				}
+			}, "server", doctor.Fail, "proxy: garbage::: (from HTTP_PROXY) cannot be used: it is not the address of a proxy", "unset HTTP_PROXY"},
 		"the workspace was deleted": {
 			func(t *testing.T, w *world) {
 				if err := os.Remove(w.record.WorkspaceRoot); err != nil {

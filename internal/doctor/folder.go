@@ -3,7 +3,9 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/sema-agent/device-executor/enroll"
@@ -16,7 +18,31 @@ func folder(r *enroll.Record) []Finding {
 	if err := keep(r.Dir()); err != nil {
 		return []Finding{unkept(r.Dir(), err)}
 	}
+	if open := openTo(r.Dir()); open != nil {
+		return []Finding{*open}
+	}
 	return []Finding{{Check: "folder", Level: OK, What: r.Dir()}}
+}
+
+// openTo finds the first of a device's folder and the two above it, of which the
+// upper one is SEMA_HOME, that others can change; nil: none. Whoever can change a
+// folder can put another in the place of what is in it, whatever its mode.
+func openTo(dir string) *Finding {
+	for range 3 {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return nil // what can be kept in the folder counts
+		}
+		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+			return &Finding{
+				Check: "folder", Level: Warn, What: fmt.Sprintf("%s is open to other users of this machine: its mode is %s", dir, mode.Perm()),
+				Why: "They can put another key, record or lock in the place of this device's.",
+				Run: "chmod 700 " + remedy.Quote(dir),
+			}
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
 }
 
 // keep writes a file of a block and takes it back.

@@ -164,6 +164,11 @@ func (w *way) proxy(f *Finding, err error) {
 			value = value[i+1:] // without a scheme, and with a password before it
 		}
 		f.What = fmt.Sprintf("proxy: %s (from %s) does not let us through to %s: %v", value, name, w.host(), plain(err))
+		var address *enroll.BadProxyError
+		if errors.As(err, &address) {
+			f.What = fmt.Sprintf("proxy: %s (from %s) cannot be used: %v", value, name, address)
+			f.Mend = "Unset the variable if no proxy is needed, or put the address of one there."
+		}
 		return
 	}
 }
