@@ -100,3 +100,24 @@ func TestALockThatIsNoFileHoldsNobodyUp(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestADeviceThatIsServedFromAnotherFolderIsHeld(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := filepath.Join(t.TempDir(), "dev_01") // a copy from before it was served
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := fence.LockDevice(filepath.Join(t.TempDir(), "lock"), "dev_01")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := holder.Of(dir); err != nil || h == nil || h.PID != os.Getpid() || h.Says != nil {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := holder.Of(dir); h != nil || err != nil {
+		t.Errorf("after its end: %+v, %v", h, err)
+	}
+}
