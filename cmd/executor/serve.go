@@ -221,8 +221,8 @@ func (a *app) ended(ctx context.Context, home *enroll.Home, record *enroll.Recor
 		if now, err := holder.Of(record.Dir()); err == nil && now != nil {
 			h = now
 		}
-		return exitWith(exitHeld, fmt.Errorf("%s is already being served on this machine by %s.\nOne executor per device: leave it to its work, or stop it first.\n%s",
-			record.DeviceID, h, h.Step("To end that process")))
+		return exitWith(exitHeld, fmt.Errorf("%s is already being served on this machine by %s.\n%s", record.DeviceID, h,
+			h.Step("One executor per device: leave that one to its work, or end it first")))
 	case errors.Is(err, link.ErrRevoked):
 		if fault.On("serve: a revoked key stays") {
 			return exitWith(exitRevoked, err)

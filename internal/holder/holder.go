@@ -29,8 +29,8 @@ type Holder struct {
 	lock string
 }
 
-// Of asks who holds the device with this folder; nil: nobody. An error means that
-// its lock cannot be asked.
+// Of asks who holds the device with this folder, whose name is the device's id, also
+// by a copy of the folder; nil: nobody. An error means that its lock cannot be asked.
 func Of(deviceDir string) (*Holder, error) {
 	path := filepath.Join(deviceDir, "lock")
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // it might hold us up

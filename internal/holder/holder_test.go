@@ -121,3 +121,28 @@ func TestADeviceThatIsServedFromAnotherFolderIsHeld(t *testing.T) {
 		t.Errorf("after its end: %+v, %v", h, err)
 	}
 }
+
+func TestADeviceThatIsServedFromACopyOfItsFolderIsHeld(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	const id = "dev_copied"
+	here, there := filepath.Join(t.TempDir(), id), filepath.Join(t.TempDir(), id)
+	for _, dir := range []string{here, there} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := fence.LockDevice(filepath.Join(there, "lock"), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := holder.Of(here); err != nil || h == nil || h.PID != os.Getpid() {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := holder.Of(here); h != nil || err != nil {
+		t.Errorf("afterwards: %+v, %v", h, err)
+	}
+}
