@@ -130,6 +130,23 @@ var allowed = []variant{
 	{"the temporary file goes a moment after the answer", "payload-digest", []edit{{"files.go",
 		`defer os.Remove(temp.Name())`,
 		`defer time.AfterFunc(300*time.Millisecond, func() { os.Remove(temp.Name()) })`}}},
+	{"it owns to not knowing whether all of a cancelled command is dead", "R11-stubborn", unknowing},
+	{"it owns to not knowing whether all of a command that ran out of time is dead", "R12-tree", unknowing},
+	{"a bye of another generation on the present socket is heeded", "wrong-gen-ignored", []edit{{"link.go",
+		`		if f.Gen != gen {
+			continue
+		}
+`, ``}}},
+	{"bye draining is answered with a new connection, and an end of the old one", "wrong-gen-ignored", []edit{{"link.go",
+		`			case "revoked":
+				return errRevoked`, `			case "draining":
+				return errors.New("this server leaves")
+			case "revoked":
+				return errRevoked`}}},
+	{"a home of its own is not needed", "S3-token", []edit{{"main.go",
+		`	b, err := os.ReadFile(filepath.Join(home, "identity.json"))`,
+		`	os.Unsetenv("HOME")
+	b, err := os.ReadFile(filepath.Join(home, "identity.json"))`}}},
 	{"its runtime takes 400 MiB from the start", "M-outbox-bounded", largeRuntime},
 	{"its runtime takes 400 MiB, whatever it does", "M-settles", largeRuntime},
 	{"readTextLines sends lines, the last without its end", "read-exact", []edit{{"files.go",
@@ -180,6 +197,13 @@ var bufferOutput = []edit{
 				}
 				if !w.put(kind, buf[:n]) || err != nil {`},
 }
+
+// unknowing does not find what has lost its parent, and does not say that it is dead.
+var unknowing = []edit{
+	unadopted[0],
+	{"exec.go", `	if stopped || isClosed(w.ended) {
+		return w.stopped(true)`, `	if stopped || isClosed(w.ended) {
+		return failure("outcome_unknown", "the command was killed; whether all that it started is dead is not known")`}}
 
 // largeRuntime is an executor in a language whose runtime is at home in memory.
 var largeRuntime = []edit{{"main.go",

@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,9 +33,11 @@ type answer struct {
 func (c *Case) ask(d refserver.Dispatch) *asked {
 	a, err := c.dispatch(d)
 	if c.ctx.Err() != nil {
-		c.stop("the row's time ran out before %s was asked", d.Kind)
+		c.stop("this row's time ran out before %s was sent", d.Kind)
 	}
-	c.must(err)
+	if err != nil {
+		c.stop("%s could not be sent to the executor: %v", d.Kind, err)
+	}
 	return a
 }
 
@@ -50,6 +54,9 @@ func (c *Case) dispatch(d refserver.Dispatch) (*asked, error) {
 			a.out[kind].Write(data)
 			return nil
 		}
+	}
+	if w, ok := d.Args.(wire.WriteArgs); ok {
+		c.own[w.Path] = true
 	}
 	call, err := c.server.Dispatch(c.ctx, c.device, d)
 	a.Call = call
@@ -75,9 +82,29 @@ func (a *asked) bytes(kind wire.ChunkKind) []byte {
 
 // settled waits for the books to close.
 func (a *asked) settled() answer {
-	how, err := a.Wait(a.c.ctx)
-	if err != nil {
-		a.c.stop("%s was never answered: %v", a.Kind(), err)
+	ctx, cancel := context.WithCancel(a.c.ctx)
+	defer cancel()
+	x := a.c.exec
+	if x != nil && !x.ended() { // nobody answers for an executor that ends meanwhile
+		go func() {
+			select {
+			case <-x.done:
+				select {
+				case <-time.After(2 * time.Second): // what it said last may be on its way
+					cancel()
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+			}
+		}()
+	}
+	how, err := a.Wait(ctx)
+	switch {
+	case err == nil:
+	case x != nil && x.ended():
+		a.c.stop("%s %s was not answered: the executor ended, with code %d", a.Kind(), shorten(a.ID()), x.code())
+	default:
+		a.c.stop("%s %s was not answered within the %v that this row has", a.Kind(), shorten(a.ID()), a.c.row.patience())
 	}
 	return answer{how, a.bytes(wire.ChunkStdout), a.bytes(wire.ChunkStderr), a.bytes(wire.ChunkData), time.Since(a.sent)}
 }
@@ -124,13 +151,25 @@ func (c *Case) whole(a answer, stdout, stderr string) {
 	}
 	check := func(name, got, want string, cut bool) {
 		if cut {
-			c.expect(len(got) < len(want), "%s is said to be truncated, and all its %d bytes are there", name, len(got))
+			c.expect(len(got) < len(want), "the outcome says that %s is truncated, and all its %d bytes came", name, len(got))
 			return
 		}
-		c.expect(got == want, "%s: %d bytes came, not the %d that were written, or others", name, len(got), len(want))
+		c.expect(got == want, "%s", differs(name, got, want))
 	}
 	check("stdout", string(a.stdout), stdout, cut.Stdout)
 	check("stderr", string(a.stderr), stderr, cut.Stderr)
+}
+
+// differs says how what came is not what was due.
+func differs(name, got, want string) string {
+	if len(got) != len(want) {
+		return fmt.Sprintf("%s: %d bytes came of %d that are due, and the outcome does not say that it is truncated", name, len(got), len(want))
+	}
+	at := 0
+	for at < len(want) && got[at] == want[at] {
+		at++
+	}
+	return fmt.Sprintf("%s: all %d bytes came, but the one at %d is another", name, len(want), at)
 }
 
 // failed expects a failure with one of the codes.
@@ -138,9 +177,21 @@ func (c *Case) failed(what string, a answer, codes ...wire.ErrorCode) bool {
 	f, ok := a.Outcome.(wire.Failure)
 	good := ok && a.By == refserver.ByResult && (len(codes) == 0 || slices.Contains(codes, f.Code))
 	if good && f.Message == "" {
-		c.fail("%s: the failure has no message", what)
+		c.fail("%s: the failure's message is empty; §3.3 requires one, as the model is shown it", what)
 	}
-	return c.expect(good, "%s: expected a failure %v, got %s", what, codes, tell(a))
+	return c.expect(good, "%s: expected a failure%s, got %s", what, withCodes(codes), tell(a))
+}
+
+// withCodes says which codes a failure may have.
+func withCodes(codes []wire.ErrorCode) string {
+	var words []string
+	for _, code := range codes {
+		words = append(words, string(code))
+	}
+	if len(words) == 0 {
+		return ", with any errorCode"
+	}
+	return " with errorCode " + strings.Join(words, " or ")
 }
 
 // done reports whether the device itself says that it did what was asked.
@@ -153,13 +204,4 @@ func (c *Case) done(a answer) bool {
 // succeeded expects the device's own success.
 func (c *Case) succeeded(what string, a answer) bool {
 	return c.expect(c.done(a), "%s: expected success, got %s", what, tell(a))
-}
-
-// tell describes a settlement without its output.
-func tell(a answer) string {
-	word := fmt.Sprintf("%+v", a.Outcome)
-	if len(word) > 300 {
-		word = word[:300] + "…"
-	}
-	return fmt.Sprintf("%T%s (%s)", a.Outcome, word, a.By)
 }

@@ -223,8 +223,8 @@ var broken = []variant{
 		defer os.Setenv(name, old)
 `}}},
 	{"a command is made one line", "exec-output", []edit{{"exec.go",
-		`3<&-` + "`" + `, *args.Command)`,
-		`3<&-` + "`" + `, strings.ReplaceAll(*args.Command, "\n", "; "))`}}},
+		`"run", *args.Command)`,
+		`"run", strings.ReplaceAll(*args.Command, "\n", "; "))`}}},
 	{"cancel is for exec alone", "R11-killed", []edit{{"work.go",
 		`	if w != nil {
 		w.end(why)`,
@@ -248,22 +248,11 @@ var broken = []variant{
 		{"exec.go", `	if stopped || isClosed(w.ended) {
 		return w.stopped(true)`, `	if stopped || isClosed(w.ended) {
 		return w.stopped(time.Since(begun) > 300*time.Millisecond)`}}},
-	{"a cancel leaves what has a session of its own", "R11-stubborn", []edit{{"exec.go",
-		`		killTree(pid)
-`,
-		`		if w.why != "cancel" {
-			killTree(pid)
-		}
-		syscall.Kill(-pid, syscall.SIGKILL)
-`}}},
-	{"the fence leaves what has a session of its own", "R10-fence", []edit{{"exec.go",
-		`		killTree(pid)
-`,
-		`		if w.why != "fence" {
-			killTree(pid)
-		}
-		syscall.Kill(-pid, syscall.SIGKILL)
-`}}},
+	{"a cancel leaves what has a session of its own", "R11-stubborn", leaving("cancel")},
+	{"the fence leaves what has a session of its own", "R10-fence", leaving("fence")},
+	{"a cancel leaves what has lost its parent", "R11-stubborn", unadopted},
+	{"a timeout leaves what has lost its parent", "R12-tree", unadopted},
+	{"the fence leaves what has lost its parent", "R10-fence", unadopted},
 	{"output that nobody takes is dropped unsaid", "stream-slow-consumer", []edit{{"work.go",
 		`		for w.held > mostUnacked && !isClosed(w.ended) {
 			w.a.wake.Wait()
@@ -347,6 +336,76 @@ var known = struct {
 			}
 			return frame{"ok": true, "kind": "write", "canonicalPath": filepath.Join(dir, filepath.Base(asked))}
 `}}},
+	{"the key is in hello, in PEM within JSON", "S2-key-wire", append([]edit{{"link.go",
+		`"executorVersion": "minimal"`, `"executorVersion": pemOf(a.id.Seed)`}}, pemOf...)},
+	{"the key is in hello, within other base64", "S2-key-wire", []edit{{"link.go",
+		`"executorVersion": "minimal"`, `"executorVersion": base64.RawURLEncoding.EncodeToString(append([]byte("key="), a.id.Seed...))`}}},
+	{"the key is printed as PEM", "S2-key-wire", append([]edit{{"link.go",
+		`	wait := time.Second
+	for {`, `	os.Stderr.WriteString(pemOf(a.id.Seed))
+	wait := time.Second
+	for {`}}, pemOf...)},
+	{"the key is printed in a line of JSON", "S2-key-wire", append([]edit{{"link.go",
+		`	wait := time.Second
+	for {`, `	json.NewEncoder(os.Stderr).Encode(frame{"loaded": pemOf(a.id.Seed)})
+	wait := time.Second
+	for {`}}, pemOf...)},
+	{"the key is in the user's home, readable by all", "S2-key-file", []edit{{"main.go",
+		`	return os.WriteFile(filepath.Join(home, "identity.json"), b, 0o600)`,
+		`	user, _ := os.UserHomeDir()
+	os.WriteFile(filepath.Join(user, ".minimal"), b, 0o644)
+	return os.WriteFile(filepath.Join(home, "identity.json"), b, 0o600)`}}},
+	{"output is logged in the workspace", "S9-content", logging(`filepath.Join(w.a.id.Workspace, ".minimal.log")`, `string(buf[:n])`)},
+	{"output is logged in the user's home", "S9-content", logging(`os.Getenv("HOME") + "/.minimal.log"`, `string(buf[:n])`)},
+	{"output is logged in hex", "S9-content", logging(`filepath.Join(w.a.home, "log")`, `fmt.Sprintf("%x\n", buf[:n])`)},
+	{"output is logged in base64, behind a time", "S9-content", logging(`filepath.Join(w.a.home, "log")`,
+		`base64.StdEncoding.EncodeToString(append([]byte("12:00 "), buf[:n]...))`)},
+	{"the token and the credential stay in the user's home", "S3-token", []edit{{"main.go",
+		`	public, private, err := ed25519`,
+		`	os.WriteFile(os.Getenv("HOME")+"/.minimal", []byte(token.Token+" "+credential), 0o600)
+	public, private, err := ed25519`}}},
+	{"a helper that has left the family listens", "S1-outbound", []edit{
+		{"main.go", `	case len(os.Args) == 3 && os.Args[1] == "serve":
+`, `	case len(os.Args) == 2 && os.Args[1] == "listen":
+		net.Listen("tcp", "0.0.0.0:0")
+		time.Sleep(time.Minute)
+	case len(os.Args) == 3 && os.Args[1] == "serve":
+		exec.Command("/bin/sh", "-c", "setsid "+os.Args[0]+" listen & sleep 0.3").Run()
+`}}},
+	{"output past 9 MB is dropped unsaid", "stream-exact", []edit{
+		{"exec.go", `			buf := make([]byte, 48<<10)
+`, `			buf, sum := make([]byte, 48<<10), 0
+`},
+		{"exec.go", `				if !w.put(kind, buf[:n]) || err != nil {`, `				if sum += n; sum > 9_000_000 {
+					n = 0
+				}
+				if !w.put(kind, buf[:n]) || err != nil {`}}},
+	{"exists is false for whatever cannot be looked at", "exists-truth", []edit{{"files.go",
+		`		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return wrong(err)
+		}
+		return frame`,
+		`		return frame`}}},
+	{"times are cut to seconds", "fileinfo-truth", []edit{{"files.go",
+		`i.ModTime().UnixMilli()`,
+		`i.ModTime().Unix() * 1000`}}},
+	{"the finished file comes from a folder below the target's", "write-waits-for-commit", []edit{{"files.go",
+		`	return os.Rename(f.Name(), path)`,
+		`	below, err := os.MkdirTemp(filepath.Dir(path), ".minimal-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(below)
+	if err := os.Rename(f.Name(), filepath.Join(below, "x")); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(below, "x"), path)`}}},
+	{"a socket that was superseded is still heeded", "wrong-gen-ignored", superseding(`		go a.readLoop(context.Background(), ws, ack.Gen)`)},
+	{"a bye on a superseded socket ends the process", "wrong-gen-ignored", superseding(`		go func() {
+			if errors.Is(a.readLoop(context.Background(), ws, ack.Gen), errSuperseded) {
+				os.Exit(0)
+			}
+		}()`)},
 	{"an exclusive write looks, and then writes", "write-exclusive-outsider", exclusively},
 	{"all content goes to the write that came last", "payload-parts", []edit{{"work.go",
 		`	w := a.works[f.InstructionID]
@@ -395,6 +454,74 @@ var known = struct {
 		Bytes: append(append([]byte("openssh-key-v1, and what else comes before the seed"), private...), "its comment"...)}), 0o600)
 	id := identity{`}}},
 }
+
+// pemOf writes a seed as programs write private keys.
+var pemOf = []edit{{"link.go", `const crockford`, `func pemOf(seed []byte) string {
+	b, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b}))
+}
+
+const crockford`}}
+
+// logging appends what a command writes to a file, in some form.
+func logging(path, text string) []edit {
+	return []edit{{"exec.go",
+		`				n, err := r.Read(buf)
+`,
+		`				n, err := r.Read(buf)
+				if l, err := os.OpenFile(` + path + `, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
+					l.WriteString(` + text + `)
+					l.Close()
+				}
+`}}
+}
+
+// superseding makes a new connection upon bye draining, without closing the one on
+// which it came, and does with that one what is given.
+func superseding(then string) []edit {
+	return []edit{
+		{"link.go", `	defer ws.CloseNow()
+`, ``},
+		{"link.go", `			case "revoked":
+				return errRevoked`, `			case "draining":
+				return errDraining
+			case "revoked":
+				return errRevoked`},
+		{"link.go", `	errSuperseded = `, `	errDraining   = errors.New("this server leaves")
+	errSuperseded = `},
+		{"link.go", `	err = a.readLoop(ctx, ws, ack.Gen)
+`, `	err = a.readLoop(context.Background(), ws, ack.Gen)
+	if errors.Is(err, errDraining) {
+` + then + `
+	} else {
+		ws.CloseNow()
+	}
+`},
+		{"link.go", `		a.writeLoop(ctx, ws, ack.Gen)
+		ws.CloseNow()
+`, `		a.writeLoop(ctx, ws, ack.Gen)
+`},
+	}
+}
+
+// leaving ends, where work ends for a reason, no more than the group of the command.
+func leaving(why string) []edit {
+	return []edit{
+		{"exec.go", `		open.Close() // which ends it
+`, `		if w.why == "` + why + `" {
+			syscall.Kill(-pid, syscall.SIGKILL)
+		}
+		open.Close()
+`},
+		{"exec.go", `ok && s.Signaled() {`, `ok && s.Signaled() && w.why != "` + why + `" {`}}
+}
+
+// unadopted finds what descends from a command, and no more than that and its group.
+var unadopted = []edit{{"keeper.go", `	adopt()
+`, ``}}
 
 // exclusively is writeFileExclusive as it must not be: a look, and then a write, with
 // writers of the same process taking turns.

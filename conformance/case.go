@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sema-agent/device-executor/refserver"
@@ -42,6 +43,12 @@ type Case struct {
 	device string
 	exec   *process
 	procs  []*process
+	// own are the files that the row made, or had the executor write.
+	own map[string]bool
+	// known says of processes what they are, for findings.
+	known map[int]string
+	// notes are what a row could not judge of its promise here.
+	notes []string
 	// tolerated are the server's objections that the row provokes on purpose.
 	tolerated []refserver.Reason
 	findings  []string
@@ -68,6 +75,11 @@ func (c *Case) skip(format string, args ...any) {
 	c.findings = append(c.findings, fmt.Sprintf(format, args...))
 	c.verdict = NotApplicable
 	panic(over{})
+}
+
+// note says what of the promise is not judged here, and goes on.
+func (c *Case) note(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
 // must ends the row on an error of the suite's own doing.
@@ -166,19 +178,19 @@ func (c *Case) declares(k wire.Kind) bool {
 
 // active waits until instructions may be dispatched.
 func (c *Case) active() {
-	c.wait("the executor is active", true, func(s refserver.DeviceState) bool { return s.Active })
+	c.wait("the executor sends a hello that is accepted, and generationAck", true, func(s refserver.DeviceState) bool { return s.Active })
 }
 
 // again waits until the executor is active on a later connection than the n-th.
 func (c *Case) again(n int) {
-	c.wait("the executor is active on a new connection", true, func(s refserver.DeviceState) bool {
+	c.wait("the executor makes a new connection, up to generationAck", true, func(s refserver.DeviceState) bool {
 		return s.Active && s.Connections > n
 	})
 }
 
 // gone waits until the server sees the connection closed.
 func (c *Case) gone() {
-	c.wait("the connection is closed", false, func(s refserver.DeviceState) bool { return !s.Connected })
+	c.wait("the connection ends", false, func(s refserver.DeviceState) bool { return !s.Connected })
 }
 
 // wait waits for the executor to come into a state; for one that only a living
@@ -198,11 +210,11 @@ func (c *Case) wait(what string, living bool, holds func(refserver.DeviceState) 
 	if err := c.server.WaitFor(ctx, c.device, holds); err != nil {
 		switch {
 		case c.ctx.Err() != nil:
-			c.stop("the row's time ran out before %s", what)
+			c.stop("expected that %s; this row's time ran out before", what)
 		case living && c.exec.ended():
-			c.stop("it ended with code %d before %s", c.exec.code(), what)
+			c.stop("expected that %s; but the executor ended, with code %d", what, c.exec.code())
 		}
-		c.stop("not within %v: %s", patience, what)
+		c.stop("expected that %s; it was not so within %v", what, patience)
 	}
 }
 
@@ -235,11 +247,15 @@ func (c *Case) rest(d time.Duration) {
 	}
 }
 
-// seen waits until a message went by, and returns the first.
+// seen waits until a message of the executor's went by, and returns the first.
 func (c *Case) seen(what string, wanted func(*message) bool) message {
 	var got []message
-	if !c.eventually(patience, func() bool { got = c.trace.messages(wanted); return len(got) > 0 }) {
-		c.stop("not within %v: %s", patience, what)
+	over := func() bool { got = c.trace.messages(wanted); return len(got) > 0 || c.exec.ended() }
+	switch {
+	case !c.eventually(patience, over):
+		c.stop("the executor did not send %s within %v", what, patience)
+	case len(got) == 0 && !c.eventually(time.Second, func() bool { got = c.trace.messages(wanted); return len(got) > 0 }):
+		c.stop("the executor ended, with code %d, without sending %s", c.exec.code(), what)
 	}
 	return got[0]
 }
@@ -262,6 +278,7 @@ func (c *Case) path(elem ...string) string {
 func (c *Case) write(path, content string) string {
 	c.must(os.MkdirAll(filepath.Dir(path), 0o755))
 	c.must(os.WriteFile(path, []byte(content), 0o644))
+	c.own[path] = true
 	return path
 }
 
@@ -283,7 +300,7 @@ func (c *Case) pidIn(path string) int {
 		pid, err = strconv.Atoi(text)
 		return whole && err == nil
 	}) {
-		c.stop("the command did not start within %v", patience)
+		c.stop("the command, which begins by writing %s, did not start within %v", filepath.Base(path), patience)
 	}
 	return pid
 }
@@ -292,8 +309,16 @@ func (c *Case) pidIn(path string) int {
 // been said already.
 func (c *Case) dead(when string, pids ...int) {
 	for _, pid := range pids {
-		c.expect(!alive(pid), "%s: process %d of the command is alive", when, pid)
+		c.expect(!alive(pid), "%s, and process %s of the command is alive", when, c.processName(pid))
 	}
+}
+
+// processName is a process's number, and what it is if that is known.
+func (c *Case) processName(pid int) string {
+	if what := c.known[pid]; what != "" {
+		return fmt.Sprintf("%d, %s,", pid, what)
+	}
+	return strconv.Itoa(pid)
 }
 
 // tolerate lets the server object for these reasons.
@@ -312,11 +337,11 @@ func (c *Case) judge() {
 			return
 		}
 		for _, typ := range c.trace.notText() {
-			c.fail("a text message (%s) is not UTF-8, which ends a connection", typ)
+			c.fail("a text message (%s) is not UTF-8, for which a server may end the connection (§2)", typ)
 		}
 		for _, v := range c.server.Violations() {
 			if !slices.Contains(c.tolerated, v.Reason) {
-				c.fail("the server objects: %v", v)
+				c.fail("%s", objection(v))
 			}
 		}
 	}()
@@ -331,6 +356,11 @@ func (c *Case) close() {
 	}
 	ending.Wait()
 	sweep(markOf(c.dir))
+	for pid := range c.known { // what has no mark any more
+		if strings.HasPrefix(commandLine(pid), "sleep\x00") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 	for _, x := range c.procs {
 		x.out.close()
 	}
@@ -349,7 +379,7 @@ func (c *Case) inject(f wire.ServerFrame) {
 	b, err := wire.AppendServer(nil, f)
 	c.must(err)
 	if !c.server.Inject(c.device, b) {
-		c.stop("the connection is gone")
+		c.stop("the executor has left the connection on which the next frame was to be sent to it")
 	}
 }
 

@@ -23,8 +23,10 @@
 //
 // # The two command lines
 //
-// Both are given to /bin/sh as `exec LINE`, so that signals reach the executor
-// itself. In a line these words are replaced, quoted for the shell:
+// Both are given to /bin/sh -c as they are. Signals go to what a line runs: to the
+// process that took the shell's place, as that of a line's last command mostly does, or
+// else to those that the shell has started. In a line these words are replaced, quoted
+// for the shell:
 //
 //	{server}      the reference server's address, http://127.0.0.1:PORT
 //	{home}        an empty folder (0700) for the executor's own files
@@ -33,10 +35,14 @@
 //
 // The lines run in the row's folder, so programs are named by their whole path. The
 // words are in the environment too, as SEMA_SERVER, SEMA_HOME, SEMA_WORKSPACE and
-// SEMA_CREDENTIAL, the credential for the enrolling line only; TMPDIR is a folder of
-// the row's. The enrolling line ends with code 0 once the device is registered; it
-// may be run again for the same folder. The starting line runs until a signal ends
-// it; it may be run again, and then it is a new process with the same identity.
+// SEMA_CREDENTIAL, the credential for the enrolling line only. TMPDIR and HOME are
+// folders of the row's, the variables of XDG's folders are unset, and so is that of the
+// session bus, lest a row reach the keychain of whoever runs the suite. A key that is
+// in no file of the row's cannot be looked at, and its rows are not applicable.
+//
+// The enrolling line ends with code 0 once the device is registered; it may be run
+// again for the same folder. The starting line runs until a signal ends it; it may be
+// run again, and then it is a new process with the same identity.
 //
 // What both print is kept, up to a bound, and searched for what must not be there,
 // nothing else. At the end of a row whatever they left running is killed, as far as

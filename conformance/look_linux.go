@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,23 +41,41 @@ func statOf(pid int) (parent int, state string, ok bool) {
 	return parent, f[0], err == nil
 }
 
-// family is a process and all its living descendants.
-func family(pid int) []int {
+// byParent lists all processes by their parents.
+func byParent() map[int][]int {
+	below := map[int][]int{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return []int{pid}
+		return below
 	}
-	children := map[int][]int{}
 	for _, e := range entries {
 		if p, err := strconv.Atoi(e.Name()); err == nil {
 			if parent, _, ok := statOf(p); ok {
-				children[parent] = append(children[parent], p)
+				below[parent] = append(below[parent], p)
 			}
 		}
 	}
+	return below
+}
+
+// children are the processes that a process has started, and not reaped.
+func children(pid int) []int { return byParent()[pid] }
+
+// commandLine is what a process was started with, its words parted by NUL.
+func commandLine(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(b), "\x00")
+}
+
+// family is a process and all its living descendants.
+func family(pid int) []int {
+	below := byParent()
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
-		all = append(all, children[all[i]]...)
+		all = append(all, below[all[i]]...)
 	}
 	return all
 }
@@ -74,9 +94,9 @@ var tables = map[string]struct {
 	"unix": {3, "00010000", 6, 7}, // accepts connections
 }
 
-// listening lists the sockets of a process and its descendants that others can
-// reach.
-func listening(pid int) ([]string, error) {
+// listening lists the sockets that others can reach of a process, of its descendants,
+// and of those that left it and still have the mark in their environment.
+func listening(pid int, mark string) ([]string, error) {
 	open := map[string]string{} // inode → address
 	for table, t := range tables {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
@@ -86,12 +106,14 @@ func listening(pid int) ([]string, error) {
 		for line := range strings.Lines(string(b)) {
 			f := strings.Fields(line)
 			if len(f) > t.inode && f[t.column] == t.mark {
-				open[f[t.inode]] = strings.Join(append([]string{table}, f[min(t.name, len(f)):min(t.name+1, len(f))]...), " ")
+				open[f[t.inode]] = strings.TrimSpace(table + " " + address(strings.Join(f[min(t.name, len(f)):min(t.name+1, len(f))], "")))
 			}
 		}
 	}
 	var found []string
-	for _, p := range family(pid) {
+	all := append(family(pid), carrying(mark)...)
+	slices.Sort(all)
+	for _, p := range slices.Compact(all) {
 		links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p))
 		if err != nil {
 			return nil, err
@@ -111,6 +133,21 @@ func listening(pid int) ([]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// address is an entry of these lists as people write it: of IPv4 0.0.0.0:80, of IPv6
+// only the port, of others the name.
+func address(entry string) string {
+	host, port, ok := strings.Cut(entry, ":")
+	n, err := strconv.ParseUint(port, 16, 16)
+	b, err2 := hex.DecodeString(host)
+	switch {
+	case !ok || err != nil || err2 != nil:
+		return entry
+	case len(b) == 4:
+		return fmt.Sprintf("%d.%d.%d.%d:%d", b[3], b[2], b[1], b[0], n)
+	}
+	return fmt.Sprintf("port %d", n)
 }
 
 // carrying lists the living processes whose environment has an entry.

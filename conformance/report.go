@@ -50,6 +50,9 @@ func (p *Printer) Row(r Result) error {
 	for _, f := range r.Crowded {
 		line("        ", "alone; beside other rows: "+plain(f))
 	}
+	for _, n := range r.Notes {
+		line("        ", "not judged: "+plain(n))
+	}
 	if r.Verdict == Pass {
 		_, err := io.WriteString(p.w, b.String())
 		return err
@@ -85,6 +88,7 @@ type reported struct {
 	Promise  string   `json:"promise"`
 	Verdict  Verdict  `json:"verdict"`
 	Findings []string `json:"findings,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
 	Crowded  []string `json:"crowded,omitempty"`
 	Frames   []string `json:"frames,omitempty"`
 	Output   []string `json:"output,omitempty"`
@@ -95,7 +99,7 @@ type reported struct {
 func WriteJSON(w io.Writer, results []Result) error {
 	rows := make([]reported, len(results))
 	for i, r := range results {
-		rows[i] = reported{r.Row.ID, r.Row.Section, r.Row.Promise, r.Verdict, r.Findings, r.Crowded, r.Frames, r.Output, r.Took.Milliseconds()}
+		rows[i] = reported{r.Row.ID, r.Row.Section, r.Row.Promise, r.Verdict, r.Findings, r.Notes, r.Crowded, r.Frames, r.Output, r.Took.Milliseconds()}
 	}
 	n := Count(results)
 	e := json.NewEncoder(w)
@@ -153,6 +157,9 @@ func WriteJUnit(w io.Writer, results []Result, took time.Duration) error {
 		}
 		if len(r.Crowded) > 0 {
 			c.Out = "alone; beside other rows: " + strings.Join(r.Crowded, "; ")
+		}
+		if len(r.Notes) > 0 {
+			c.Out = strings.TrimPrefix(c.Out+"\nnot judged: "+strings.Join(r.Notes, "; "), "\n")
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

@@ -22,6 +22,14 @@ type Row struct {
 // reaching it means that something hangs.
 const defaultLimit = 90 * time.Second
 
+// patience is how long a row may take.
+func (r *Row) patience() time.Duration {
+	if r.limit == 0 {
+		return defaultLimit
+	}
+	return r.limit
+}
+
 // Rows returns all rows in the guide's order.
 func Rows() []Row {
 	return slices.Concat(enrollRows, connectRows, kindRows, readRows, fileRows, writeRows, payloadRows, streamRows,
@@ -45,6 +53,9 @@ type Result struct {
 	Verdict Verdict
 	// Findings says what was wrong, or why the row is not applicable.
 	Findings []string
+	// Notes say what of the promise was not judged, as this system or this user has no
+	// way to.
+	Notes []string
 	// Frames is the exchange of a failed row, one line a frame, the last ones
 	// if there were many: types, kinds, sizes and numbers, never content.
 	Frames []string

@@ -21,7 +21,7 @@ func r13Revoked(c *Case) {
 	pid := c.pidIn(c.path("pid"))
 	c.server.Revoke(c.device)
 	a.settled()
-	c.expect(c.eventually(15*time.Second, func() bool { return !alive(pid) }), "the command still runs after the revocation")
+	c.expect(c.eventually(15*time.Second, func() bool { return !alive(pid) }), "the command still runs 15 s after the revocation")
 	c.forgotten(keys, 1)
 }
 
@@ -38,7 +38,7 @@ func r13Draining(c *Case) {
 		hellos := c.hellos()
 		waited += hellos[len(hellos)-1].at.Sub(at)
 	}
-	c.expect(waited >= byes*80*time.Millisecond, "after %d byes it was back within %v in all: no back-off", byes, waited)
+	c.expect(waited >= byes*80*time.Millisecond, "after %d byes it was back within %v in all; expected a back-off before each (§1.4)", byes, waited.Round(time.Millisecond))
 	how := a.settled()
 	c.exited(how, 0)
 	c.whole(how, counted(200), "")
@@ -50,7 +50,7 @@ func r13Superseded(c *Case) {
 	pid := c.pidIn(c.path("pid"))
 	c.server.Supersede(c.device)
 	a.settled()
-	c.expect(c.eventually(15*time.Second, func() bool { return !alive(pid) }), "its command still runs, beside the other executor's")
+	c.expect(c.eventually(15*time.Second, func() bool { return !alive(pid) }), "15 s after bye superseded its command still runs, beside the other executor's")
 	c.rest(4 * time.Second)
-	c.expect(len(c.hellos()) == 1, "it dialled again")
+	c.expect(len(c.hellos()) == 1, "it connected again after bye superseded")
 }

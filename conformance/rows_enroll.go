@@ -69,11 +69,11 @@ func enrollBody(c *Case) {
 	for _, b := range registrations(c, calls) {
 		for _, key := range slices.Sorted(maps.Keys(b)) {
 			c.expect(slices.Contains([]string{"token", "pubkey", "platformOs", "platformArch", "displayName", "workspaceRoot"}, key),
-				"the body has the key %q", key)
+				"the body of "+enrollPath+" has the key %q, which is none of the closed set (§1.1)", key)
 		}
 		_, err := wire.DecodeBase64(nil, []byte(b["pubkey"]))
-		c.expect(err == nil && len(b["pubkey"]) == 44, "pubkey has %d characters: %v", len(b["pubkey"]), err)
-		c.expect(b["platformOs"] == runtime.GOOS, "platformOs is %q on %s", b["platformOs"], runtime.GOOS)
+		c.expect(err == nil && len(b["pubkey"]) == 44, "pubkey has %d characters (%v); expected 44 of standard base64: 32 bytes", len(b["pubkey"]), err)
+		c.expect(b["platformOs"] == runtime.GOOS, "platformOs is %q, expected %q", b["platformOs"], runtime.GOOS)
 		c.expect(b["workspaceRoot"] == c.place.workspace, "workspaceRoot is %q, not %q", b["workspaceRoot"], c.place.workspace)
 	}
 }
@@ -100,7 +100,7 @@ func enrollLostAnswer(c *Case) {
 			c.fail("after a lost answer enrollment never succeeds: %s", strings.Join(x.printed(3), " / "))
 		}
 	}
-	c.expect(len(calls.to(enrollPath)) >= 2, "registration was not sent again")
+	c.expect(len(calls.to(enrollPath)) >= 2, "the answer to the first registration was lost, and it was not sent again")
 	pairs(c, calls)
 }
 
@@ -110,7 +110,7 @@ func apart(c *Case, calls []httpCall, d time.Duration) {
 		// The clock of the answer starts when it was noted, a moment before the
 		// client has it.
 		gap := calls[i].at.Sub(calls[i-1].at)
-		c.expect(gap >= d-20*time.Millisecond, "the next try came after %v, not after %v", gap.Round(time.Millisecond), d)
+		c.expect(gap >= d-20*time.Millisecond, "the next try came after %v; expected at least %v", gap.Round(time.Millisecond), d)
 	}
 }
 
@@ -125,7 +125,7 @@ func enroll429(c *Case) {
 	}
 	c.open(refserver.Config{})
 	c.enroll()
-	c.expect(len(calls.to(enrollPath)) == 2, "%d registrations were sent, not 2", len(calls.to(enrollPath)))
+	c.expect(len(calls.to(enrollPath)) == 2, "%d registrations were sent, expected 2: one that got a 429, and one after retry-after", len(calls.to(enrollPath)))
 	apart(c, calls.to(enrollPath), 3*time.Second)
 	pairs(c, calls)
 	if b := registrations(c, calls); len(b) == 2 {
@@ -147,7 +147,7 @@ func enroll429Token(c *Case) {
 	if len(calls.to(tokenPath)) == 0 {
 		c.skip("the enrolling command brings a token of its own")
 	}
-	c.expect(x.code() == 0 || len(calls.to(tokenPath)) == 1, "enrollment failed after %d tries", len(calls.to(tokenPath)))
+	c.expect(x.code() == 0 || len(calls.to(tokenPath)) == 1, "enrollment failed after %d tries for a token, the first of which had retry-after 2", len(calls.to(tokenPath)))
 	apart(c, calls.to(tokenPath), 2*time.Second)
 }
 
@@ -164,17 +164,17 @@ func enroll429Cap(c *Case) {
 	x := c.launch(c.cfg.Enroll, true)
 	c.eventually(time.Minute, func() bool { return x.ended() || len(calls.to(enrollPath)) > 10 })
 	tries := calls.to(enrollPath)
-	c.expect(len(tries) <= 10, "%d tries; ten failures in a minute are not the network", len(tries))
+	c.expect(len(tries) <= 10, "registration was tried %d times; expected at most 10, as ten failures in a minute are not the network (§1.1)", len(tries))
 	apart(c, tries, time.Second)
 	pairs(c, calls)
 	switch n := len(tries); {
 	case x.ended():
-		c.expect(x.code() != 0, "it ended with code 0 though it was never registered")
+		c.expect(x.code() != 0, "the enrolling command ended with code 0 though the device was never registered")
 	case c.verdict == Fail:
 	case n >= 3 && tries[n-1].at.Sub(tries[n-2].at) >= 2*tries[1].at.Sub(tries[0].at):
-		c.skip("it tries ever more slowly, %d times within a minute; whether it ends was not waited for", n)
+		c.skip("the enrolling command tries ever more slowly, %d times within a minute; whether it ends was not waited for", n)
 	default:
-		c.fail("it still tries after a minute, %d times so far", n)
+		c.fail("the enrolling command still tries after a minute, %d times so far; expected is an end", n)
 	}
 }
 
@@ -190,7 +190,7 @@ func enrollRefused(c *Case, status int, code string) {
 	}
 	c.open(refserver.Config{})
 	x := c.runEnroll(2 * patience)
-	c.expect(x.code() != 0, "it ended with code 0 though it was refused")
+	c.expect(x.code() != 0, "the enrolling command ended with code 0 though registration was refused")
 	seen := map[string]bool{}
 	c.expect(len(calls.to(enrollPath)) > 0, "registration was never tried")
 	for _, b := range registrations(c, calls) {
@@ -203,7 +203,7 @@ func enrollNoLane(c *Case) {
 	calls := c.watchHTTP()
 	c.open(refserver.Config{Disabled: true})
 	x := c.runEnroll(2 * patience)
-	c.expect(x.code() != 0, "it ended with code 0 though there is nothing to enroll with")
+	c.expect(x.code() != 0, "the enrolling command ended with code 0 though the server has no device lane")
 	c.expect(len(c.server.Devices()) == 0, "a device was registered")
 	c.expect(len(calls.to(enrollPath)) <= 1, "registration was tried %d times", len(calls.to(enrollPath)))
 }

@@ -37,7 +37,9 @@ func r10Fence(c *Case) {
 	c.server.Restart()
 	a.settled()
 	c.again(n)
-	c.expect(len(left.Load().([]int)) == 0, "processes %d of unlisted work were alive when generationAck came", left.Load())
+	for _, pid := range left.Load().([]int) {
+		c.fail("process %s of a command that pendingInstructions did not list was alive when generationAck came", c.processName(pid))
+	}
 }
 
 func r10Crash(c *Case) {
@@ -50,7 +52,7 @@ func r10Crash(c *Case) {
 	c.onAck(func() { aliveThen.Store(alive(pid)); came.Store(true) })
 	c.serve()
 	c.active()
-	c.expect(came.Load() && !aliveThen.Load(), "process %d of the killed executor was alive when generationAck came", pid)
+	c.expect(came.Load() && !aliveThen.Load(), "process %d of a command of the killed executor was alive when its successor sent generationAck", pid)
 }
 
 func r10OneInstance(c *Case) {
@@ -59,10 +61,10 @@ func r10OneInstance(c *Case) {
 	a := c.ask(run("sleep 4; echo undisturbed"))
 	second := c.serve()
 	c.rest(3 * time.Second)
-	c.expect(len(c.hellos()) == 1, "%d hellos; the second process dialled too", len(c.hellos()))
+	c.expect(len(c.hellos()) == 1, "%d hellos, expected 1: a second process of the same identity connected beside the first", len(c.hellos()))
 	how := a.settled()
 	c.exited(how, 0)
-	c.expect(string(how.stdout) == "undisturbed\n", "output %q", how.stdout)
-	c.expect(!first.ended(), "the first process ended")
+	c.expect(string(how.stdout) == "undisturbed\n", "stdout is %q, expected \"undisturbed\\n\"", how.stdout)
+	c.expect(!first.ended(), "the first process ended when a second was started")
 	second.finish()
 }

@@ -21,17 +21,17 @@ func createDir(c *Case) {
 	c.begin(refserver.Config{})
 	yes, no := true, false
 	deep := c.path("a", "b", "c")
-	c.failed("without recursive and without parent", c.do(refserver.Dispatch{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: deep, Recursive: &no}}), wire.CodeNotFound)
-	c.expect(!exists(c.path("a")), "a parent was made all the same")
-	c.succeeded("recursive", c.do(refserver.Dispatch{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: deep, Recursive: &yes}}))
+	c.failed("createDir without recursive where the parent is missing", c.do(refserver.Dispatch{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: deep, Recursive: &no}}), wire.CodeNotFound)
+	c.expect(!exists(c.path("a")), "createDir without recursive made a parent")
+	c.succeeded("createDir with recursive", c.do(refserver.Dispatch{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: deep, Recursive: &yes}}))
 	info, err := os.Stat(deep)
-	c.expect(err == nil && info.IsDir(), "it is not there")
+	c.expect(err == nil && info.IsDir(), "createDir was answered with success, and the folder is not there")
 	c.write(filepath.Join(deep, "file"), "kept")
 	again := c.do(refserver.Dispatch{Kind: wire.KindCreateDir, Args: wire.DirArgs{Path: deep, Recursive: &yes}})
 	if _, failed := again.Outcome.(wire.Failure); failed {
-		c.failed("recursive, again", again, wire.CodeAlreadyExists)
+		c.failed("createDir with recursive of what is there", again, wire.CodeAlreadyExists)
 	}
-	c.expect(c.read(filepath.Join(deep, "file")) == "kept", "what was in it is gone")
+	c.expect(c.read(filepath.Join(deep, "file")) == "kept", "createDir of a folder that is there emptied it")
 }
 
 func remove(c *Case) {
@@ -44,13 +44,13 @@ func remove(c *Case) {
 	rm := func(path string, recursive *bool) answer {
 		return c.do(refserver.Dispatch{Kind: wire.KindRemove, Args: wire.DirArgs{Path: path, Recursive: recursive}})
 	}
-	c.failed("a full folder without recursive", rm(c.path("tree"), &no))
-	c.expect(exists(c.path("tree", "below", "file")), "it took something from a folder without recursive")
-	c.succeeded("a link", rm(c.path("link"), &no))
-	c.expect(!exists(c.path("link")) && c.read(keep) == "kept", "the link stays, or its target went")
-	c.succeeded("a tree", rm(c.path("tree"), &yes))
-	c.expect(!exists(c.path("tree")), "the tree is still there")
-	c.expect(c.read(keep) == "kept", "what a link in the tree pointed to went with it")
+	c.failed("remove of a full folder without recursive", rm(c.path("tree"), &no))
+	c.expect(exists(c.path("tree", "below", "file")), "remove without recursive took something out of a folder")
+	c.succeeded("remove of a link", rm(c.path("link"), &no))
+	c.expect(!exists(c.path("link")) && c.read(keep) == "kept", "after remove of a link the link is still there, or its target is gone")
+	c.succeeded("remove of a folder with recursive", rm(c.path("tree"), &yes))
+	c.expect(!exists(c.path("tree")), "after remove with recursive the folder is still there")
+	c.expect(c.read(keep) == "kept", "remove with recursive took what a link in the folder leads to")
 }
 
 func temporaries(c *Case) {
@@ -64,15 +64,15 @@ func temporaries(c *Case) {
 			}
 			a := c.do(refserver.Dispatch{Kind: kind, Args: args})
 			w, ok := a.Outcome.(wire.WriteOutcome)
-			if !c.expect(ok, "%s: %s", kind, tell(a)) {
+			if !c.expect(ok, "%s: expected an outcome of kind write, got %s", kind, tell(a)) {
 				continue
 			}
 			info, err := os.Lstat(w.CanonicalPath)
-			c.expect(err == nil && info.IsDir() == (kind == wire.KindCreateTempDir), "%s: %s is not there", kind, w.CanonicalPath)
+			c.expect(err == nil && info.IsDir() == (kind == wire.KindCreateTempDir), "%s: nothing of that sort is at the answer's canonicalPath, %s", kind, w.CanonicalPath)
 			real, err := filepath.EvalSymlinks(w.CanonicalPath)
-			c.expect(err == nil && real == w.CanonicalPath, "%s: %s is not its real path", kind, w.CanonicalPath)
+			c.expect(err == nil && real == w.CanonicalPath, "%s: canonicalPath is %s, which is not the real path", kind, w.CanonicalPath)
 			base := filepath.Base(w.CanonicalPath)
-			c.expect(strings.HasPrefix(base, args.Prefix) && strings.HasSuffix(base, args.Suffix), "%s is named %q", kind, base)
+			c.expect(strings.HasPrefix(base, args.Prefix) && strings.HasSuffix(base, args.Suffix), "%s with prefix %q and suffix %q is named %q", kind, args.Prefix, args.Suffix, base)
 			c.expect(!seen[w.CanonicalPath], "%s gave the same path twice", kind)
 			seen[w.CanonicalPath] = true
 			c.must(os.RemoveAll(w.CanonicalPath))
@@ -89,5 +89,5 @@ func pathsLiteral(c *Case) {
 		c.expect(c.read(path) == name, "%q was not written where it was asked for", name)
 		c.expect(string(c.do(on(wire.KindReadTextFile, path)).data) == name, "%q was not read where it was asked for", name)
 	}
-	c.failed("a relative path", c.do(on(wire.KindReadTextFile, "~")))
+	c.failed("readTextFile of a relative path, \"~\"", c.do(on(wire.KindReadTextFile, "~")))
 }

@@ -25,31 +25,31 @@ func r14Heartbeat(c *Case) {
 	c.exited(a.settled(), 0)
 	c.rest(5 * interval)
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
-	c.expect(len(during) >= 5 && len(during) <= 10, "%d heartbeats in 8 intervals", len(during))
+	c.expect(len(during) >= 5 && len(during) <= 10, "%d heartbeats in 8 intervals of 800 ms; expected one each, 5 to 10", len(during))
 	listed := 0
 	for i, m := range during {
 		if slices.Contains(m.beat.Inflight, a.ID()) {
 			listed++
 		}
 		if i > 0 {
-			c.expect(m.Seq > during[i-1].Seq, "seq %d after %d", m.Seq, during[i-1].Seq)
+			c.expect(m.Seq > during[i-1].Seq, "a heartbeat with seq %d came after one with %d; seq has to increase", m.Seq, during[i-1].Seq)
 			gap := m.at.Sub(during[i-1].at)
-			c.expect(gap < 3*interval, "%v between two heartbeats", gap)
+			c.expect(gap < 3*interval, "%v between two heartbeats of an interval of 800 ms", gap.Round(time.Millisecond))
 		}
 	}
-	c.expect(listed >= len(during)-2, "the running command is listed in %d of %d heartbeats", listed, len(during))
+	c.expect(listed >= len(during)-2, "the running command is named in inflight of %d heartbeats of %d", listed, len(during))
 	if len(beats) == 0 {
 		return
 	}
 	last := beats[len(beats)-1]
-	c.expect(len(last.beat.Inflight) == 0, "finished work is still listed: %v", last.beat.Inflight)
+	c.expect(len(last.beat.Inflight) == 0, "inflight still names finished work: %v", last.beat.Inflight)
 	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeResultAck)})
 	done := c.ask(run("true"))
 	c.exited(done.settled(), 0)
 	from := len(c.trace.messages(fromDevice(wire.TypeHeartbeat)))
 	c.rest(2 * interval)
 	for _, m := range c.trace.messages(fromDevice(wire.TypeHeartbeat))[from:] {
-		c.expect(!slices.Contains(m.beat.Inflight, done.ID()), "work that is done and not yet acknowledged is still listed")
+		c.expect(!slices.Contains(m.beat.Inflight, done.ID()), "inflight names work that is done, and only waits for resultAck")
 	}
 	c.expect(c.state().Connections == 1, "the quiet connection was lost")
 }
@@ -61,9 +61,9 @@ func r14Busy(c *Case) {
 	beats := c.trace.messages(fromDevice(wire.TypeHeartbeat))
 	for i := 1; i < len(beats); i++ {
 		gap := beats[i].at.Sub(beats[i-1].at)
-		c.expect(gap < 3*time.Second, "%v between two heartbeats", gap)
+		c.expect(gap < 3*time.Second, "%v between two heartbeats of an interval of 1 s, under a flood of output", gap.Round(time.Millisecond))
 	}
-	c.expect(len(beats) >= 3, "%d heartbeats", len(beats))
+	c.expect(len(beats) >= 3, "%d heartbeats in more than 4 s, with an interval of 1 s", len(beats))
 }
 
 func r14Closed(c *Case) {
@@ -81,7 +81,7 @@ func r14Closed(c *Case) {
 		return refserver.Action{}
 	}})
 	c.again(1)
-	c.expect(c.state().Epoch == epoch, "it came back with another epoch")
+	c.expect(c.state().Epoch == epoch, "the same process came back with another epoch; a connection that was closed is no new start (R2)")
 	how := a.settled()
 	c.exited(how, 0)
 	c.whole(how, counted(250), "")

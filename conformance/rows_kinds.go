@@ -36,7 +36,7 @@ var mandatory = []wire.Kind{wire.KindExec, wire.KindExecStream, wire.KindExists,
 func supportsMandatory(c *Case) {
 	c.begin(refserver.Config{})
 	for _, k := range mandatory {
-		c.expect(c.declares(k), "%s is not declared", k)
+		c.expect(c.declares(k), "supports does not name %s, without which the lane lacks a tool (§3.6)", k)
 	}
 }
 
@@ -49,7 +49,7 @@ func supportsConstant(c *Case) {
 	c.serve()
 	c.active()
 	now := slices.Sorted(slices.Values(c.state().Supports))
-	c.expect(slices.Equal(first, now), "first %v, then %v", first, now)
+	c.expect(slices.Equal(first, now), "supports was %v at first, and %v in another process", first, now)
 }
 
 func undeclared(c *Case) {
@@ -68,7 +68,7 @@ func undeclared(c *Case) {
 	}
 	_, err := os.Lstat(c.path("x"))
 	c.expect(err != nil, "a kind that is not declared wrote a file")
-	c.expect(asked > 0, "nothing was asked")
+	c.expect(asked > 0, "every kind there is is declared, also one that does not exist")
 }
 
 func badArgs(c *Case) {
@@ -80,7 +80,7 @@ func badArgs(c *Case) {
 		for _, args := range []string{`{"path":7,"command":false,"prefix":1,"paths":0}`, `{}`} {
 			a := c.do(refserver.Dispatch{Kind: k, RawArgs: json.RawMessage(args)})
 			if k == wire.KindCreateTempDir || k == wire.KindCreateTempFile { // which need none
-				c.expect(a.By == refserver.ByResult, "%s with args %s: %s", k, args, tell(a))
+				c.expect(a.By == refserver.ByResult, "%s with args %s: expected an answer, got %s", k, args, tell(a))
 				continue
 			}
 			c.failed(fmt.Sprintf("%s with args %s", k, args), a)
@@ -129,8 +129,8 @@ func execOutput(c *Case) {
 		c.expect(string(a.stdout) == text, "%s of a command of several lines: stdout is %q", kind, a.stdout)
 		a = c.do(runAs(kind, `printf 'out \000\377'; printf err >&2; exit 7`))
 		c.exited(a, 7)
-		c.expect(string(a.stdout) == "out \x00\xff", "%s: stdout is %q", kind, a.stdout)
-		c.expect(string(a.stderr) == "err", "%s: stderr is %q", kind, a.stderr)
+		c.expect(string(a.stdout) == "out \x00\xff", "%s: stdout is %q, expected \"out \\x00\\xff\"", kind, a.stdout)
+		c.expect(string(a.stderr) == "err", "%s: stderr is %q, expected \"err\"", kind, a.stderr)
 		if e, ok := a.Outcome.(wire.ExecOutcome); ok && e.Truncated != nil {
 			c.expect(!e.Truncated.Stdout && !e.Truncated.Stderr, "%s: output that came whole is said to be truncated", kind)
 		}
@@ -155,10 +155,10 @@ func execCwd(c *Case) {
 	for _, kind := range commands {
 		d := runAs(kind, "pwd -P")
 		a := c.do(d)
-		c.expect(string(a.stdout) == c.place.workspace+"\n", "%s without cwd ran in %q", kind, a.stdout)
+		c.expect(string(a.stdout) == c.place.workspace+"\n", "%s without cwd: pwd says %q, expected the workspace root", kind, a.stdout)
 		d.Cwd = there
 		a = c.do(d)
-		c.expect(string(a.stdout) == there+"\n", "%s with cwd %q ran in %q", kind, there, a.stdout)
+		c.expect(string(a.stdout) == there+"\n", "%s with cwd %q: pwd says %q", kind, there, a.stdout)
 	}
 }
 
@@ -167,8 +167,8 @@ func execCwdMissing(c *Case) {
 	for _, kind := range commands {
 		d := runAs(kind, "touch "+quote(c.path("ran")))
 		d.Cwd = c.path("not", "there")
-		c.failed("a missing cwd", c.do(d))
-		c.expect(!exists(c.path("ran")), "%s: the command ran all the same", kind)
+		c.failed(fmt.Sprintf("%s with a cwd that is not there", kind), c.do(d))
+		c.expect(!exists(c.path("ran")), "%s with a cwd that is not there: the command ran all the same", kind)
 	}
 }
 
@@ -188,11 +188,11 @@ func execShellEnv(c *Case) {
 		plain := run(`printf %s "$CONFORMANCE_V|$HOME"`)
 		for _, other := range []string{"a command beside it", "the next command"} {
 			a := c.do(plain)
-			c.expect(!strings.Contains(string(a.stdout), "a 'b'") && !strings.Contains(string(a.stdout), "/elsewhere"), "%s saw %q", other, a.stdout)
+			c.expect(!strings.Contains(string(a.stdout), "a 'b'") && !strings.Contains(string(a.stdout), "/elsewhere"), "%s saw the shellEnv of another instruction: %q", other, a.stdout)
 			with.settled()
 		}
 		a := with.settled()
-		c.expect(string(a.stdout) == "a 'b' \"c\" $d\nnext|/elsewhere|path", "%s: the command saw %q", kind, a.stdout)
+		c.expect(string(a.stdout) == "a 'b' \"c\" $d\nnext|/elsewhere|path", "%s: of its shellEnv and its PATH the command saw %q", kind, a.stdout)
 	}
 }
 
@@ -202,7 +202,7 @@ func execStdin(c *Case) {
 	d.TimeoutMs = 10_000
 	a := c.do(d)
 	c.exited(a, 0)
-	c.expect(string(a.stdout) == "done\n", "output %q", a.stdout)
+	c.expect(string(a.stdout) == "done\n", "a command that reads its input: stdout is %q, expected \"done\\n\"", a.stdout)
 }
 
 func execLive(c *Case) {
@@ -217,7 +217,7 @@ func execLive(c *Case) {
 	}
 	select {
 	case <-a.Done():
-		c.fail("the command was over with its first line")
+		c.fail("the first line came only when the command, which runs for 4 s, was over")
 	default:
 	}
 	c.exited(a.settled(), 0)

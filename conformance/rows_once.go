@@ -41,9 +41,9 @@ func r1Once(c *Case) {
 	c.drop() // and on the next connection, with its generation
 	c.server.Inject(c.device, bytes.Replace(b, []byte(`"gen":"`+before+`"`), []byte(`"gen":"`+c.state().Gen+`"`), 1))
 	c.exited(c.do(run("sleep 0.5")), 0)
-	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
+	c.expect(c.marks(mark) == 1, "the command ran %d times; expected once", c.marks(mark))
 	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
-	c.expect(len(results) == 1, "%d results", len(results))
+	c.expect(len(results) == 1, "%d results went out; expected 1", len(results))
 }
 
 func r1SameText(c *Case) {
@@ -53,7 +53,7 @@ func r1SameText(c *Case) {
 		a := c.do(run("echo x >> " + quote(mark) + "; wc -l < " + quote(mark)))
 		c.exited(a, 0)
 	}
-	c.expect(c.marks(mark) == 3, "three instructions with one text ran %d times", c.marks(mark))
+	c.expect(c.marks(mark) == 3, "three instructions with the same command ran %d times; expected 3", c.marks(mark))
 }
 
 func r1EveryAnswered(c *Case) {
@@ -73,7 +73,7 @@ func r1EveryAnswered(c *Case) {
 	}
 	for i, a := range all {
 		how := a.settled()
-		c.expect(how.By == refserver.ByResult, "number %d: %s", i, tell(how))
-		c.expect(len(c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))) == 1, "number %d was answered more than once", i)
+		c.expect(how.By == refserver.ByResult, "instruction %d of 40 at once: expected an answer, got %s", i+1, tell(how))
+		c.expect(len(c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))) == 1, "instruction %d of 40 at once was answered more than once", i+1)
 	}
 }

@@ -31,8 +31,8 @@ func payloadParts(c *Case) {
 		content := noise(size, byte(n))
 		path := c.path(fmt.Sprintf("of-%d", size))
 		a := c.do(put(wire.KindWriteFile, path, content))
-		c.succeeded(fmt.Sprintf("%d bytes", size), a)
-		c.expect(exists(path) && c.read(path) == string(content), "of %d bytes %d are in the file", size, len(c.read(path)))
+		c.succeeded(fmt.Sprintf("writeFile of %d bytes", size), a)
+		c.expect(exists(path) && c.read(path) == string(content), "of %d bytes that were sent %d are in the file, or others", size, len(c.read(path)))
 	}
 	var all []*asked
 	contents := map[string][]byte{}
@@ -49,8 +49,8 @@ func payloadParts(c *Case) {
 	}
 	path := c.path("whole")
 	big := noise(2<<20+3, 9)
-	c.succeeded("2 MiB", c.do(put(wire.KindWriteFile, path, big)))
-	c.expect(c.read(path) == string(big), "of %d bytes %d are in the file, or others", len(big), len(c.read(path)))
+	c.succeeded("writeFile of 2 MiB", c.do(put(wire.KindWriteFile, path, big)))
+	c.expect(c.read(path) == string(big), "of %d bytes that were sent %d are in the file, or others", len(big), len(c.read(path)))
 }
 
 func frameLimit(c *Case) {
@@ -66,7 +66,7 @@ func frameLimit(c *Case) {
 	} else {
 		c.failed("a command of nearly 1 MiB", a)
 	}
-	c.expect(c.state().Connections == 1, "it cost the connection")
+	c.expect(c.state().Connections == 1, "a frame of nearly 1 MiB cost the connection")
 }
 
 // breakage turns the parts of a payload into faulty ones.
@@ -138,8 +138,8 @@ func payloadBroken(c *Case, how breakage) {
 		}})
 		c.failed(string(kind), c.do(d))
 		c.server.SetFaults(refserver.Faults{})
-		c.expect(c.read(path) == before, "%s: the target was changed", kind)
-		c.expect(exists(path) == (before != ""), "%s: there is a target now", kind)
+		c.expect(c.read(path) == before, "%s: content that was not as announced changed the target", kind)
+		c.expect(exists(path) == (before != ""), "%s: content that was not as announced made or removed the target", kind)
 		c.onlyIn(dir, before != "", "target")
 	}
 }
@@ -158,7 +158,7 @@ func (c *Case) onlyIn(dir string, target bool, name string) {
 		}
 		return len(left) == 0
 	})
-	c.expect(len(left) == 0, "%q were left in the folder", left)
+	c.expect(len(left) == 0, "%q were left beside the target", left)
 }
 
 func payloadCut(c *Case) {
@@ -172,9 +172,9 @@ func payloadCut(c *Case) {
 	}})
 	a := c.do(put(wire.KindWriteFile, path, noise(10_000, 5)))
 	_, failed := a.Outcome.(wire.Failure)
-	c.expect(failed, "content that never came whole was answered with %s", tell(a))
+	c.expect(failed, "a connection that dropped within the content: expected a failure, got %s", tell(a))
 	c.active()
-	c.expect(c.read(path) == "as it was", "the target was changed")
+	c.expect(c.read(path) == "as it was", "content that never came whole changed the target")
 	c.onlyIn(dir, true, "target")
 	c.succeeded("a write afterwards", c.do(put(wire.KindWriteFile, path, []byte("new"))))
 }
@@ -195,7 +195,7 @@ func writeAtomic(c *Case) {
 			}
 			b, err := os.ReadFile(path)
 			if s := string(b); err != nil || s != one && s != two {
-				stopped <- fmt.Sprintf("a reader met %d bytes that are neither version: %v", len(b), err)
+				stopped <- fmt.Sprintf("while it was written a reader met %d bytes that are neither the old file nor the new one (%v)", len(b), err)
 				return
 			}
 		}
@@ -228,6 +228,9 @@ func writeNoLitter(c *Case) {
 func writeWaits(c *Case) {
 	c.begin(refserver.Config{PayloadPart: 1000})
 	path := c.write(c.path("file"), "as it was")
+	moved, err := arrivals(filepath.Dir(path))
+	c.must(err)
+	defer moved()
 	hold := make(chan struct{})
 	c.server.SetFaults(refserver.Faults{Outgoing: func(_ string, f wire.ServerFrame) refserver.Action {
 		if p, ok := f.(*wire.Payload); ok && p.Part == wire.PartCommit {
@@ -238,10 +241,13 @@ func writeWaits(c *Case) {
 	a := c.ask(put(wire.KindWriteFile, path, noise(5000, 8)))
 	c.rest(time.Second)
 	now := c.read(path)
-	elsewhere, err := c.grep(string(noise(5000, 8)[:900])) // less than a part
+	elsewhere, err := c.grep(func(p string) bool { return filepath.Dir(p) == filepath.Dir(path) }, needleOf(string(noise(5000, 8)[:900]))) // less than a part
 	close(hold)
 	c.must(err)
-	c.expect(len(elsewhere) == 0, "the content is gathered in another folder than the target's, from where no rename is certain")
-	c.expect(now == "as it was", "the target had %d bytes of it before commit", len(now))
+	c.expect(len(elsewhere) == 0, "the content is gathered in another folder than the target's (§3.4, step 1): %s", strings.Join(elsewhere, "; "))
+	c.expect(now == "as it was", "before commit came, the target was changed: it had %d bytes", len(now))
 	c.succeeded("the write", a.settled())
+	for _, name := range moved() {
+		c.fail("%s came into the target's folder from another one; the temporary file has to be beside the target (§3.4, step 1)", name)
+	}
 }

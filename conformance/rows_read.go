@@ -53,8 +53,8 @@ func readExact(c *Case) {
 			if kind == wire.KindReadTextLines { // it sends lines, and may leave out the end of the last
 				same = same || bytes.Equal(a.data, bytes.TrimSuffix(content, []byte("\n")))
 			}
-			c.expect(same, "%s of %s: %d bytes came, not the %d of the file, or others", kind, name, len(a.data), len(content))
-			c.expect(a.Stream.Exits == 0, "%s of %s ended with an exit chunk", kind, name)
+			c.expect(same, "%s of the file %q: %d bytes came, not the %d of the file, or others", kind, name, len(a.data), len(content))
+			c.expect(a.Stream.Exits == 0, "%s of the file %q ended with an exit chunk, which only commands have", kind, name)
 		}
 	}
 }
@@ -68,11 +68,11 @@ func readLines(c *Case) {
 	path := c.write(c.path("lines"), text.String())
 	for _, limit := range []int64{0, 1, 3, 4999, 5000, 6000} {
 		a := c.do(refserver.Dispatch{Kind: wire.KindReadTextLines, Args: wire.ReadLinesArgs{Path: path, Limit: &limit}})
-		c.succeeded("readTextLines", a)
+		c.succeeded(fmt.Sprintf("readTextLines with limit %d", limit), a)
 		all := strings.SplitAfter(text.String(), "\n")
 		want := strings.Join(all[:min(int(limit), 5000)], "")
 		got := string(a.data)
-		c.expect(got == want || got+"\n" == want, "limit %d: %d bytes came, not %d", limit, len(got), len(want))
+		c.expect(got == want || got+"\n" == want, "a file of 5000 lines, limit %d: %d bytes came, expected %d", limit, len(got), len(want))
 	}
 }
 
@@ -88,21 +88,21 @@ func readFresh(c *Case) {
 		a := c.do(run("cat changing"))
 		c.expect(string(a.stdout) == text, "the same command answered with an older version")
 		a = c.do(on(wire.KindExists, c.path(text)))
-		c.expect(boolOf(a) == "false", "exists before: %s", tell(a))
+		c.expect(boolOf(a) == "false", "a path where nothing is: expected existsValue false, got %s", tell(a))
 		c.write(c.path(text), "")
 		a = c.do(on(wire.KindExists, c.path(text)))
-		c.expect(boolOf(a) == "true", "exists after: %s", tell(a))
+		c.expect(boolOf(a) == "true", "the same path, where a file is by now: expected existsValue true, got %s", tell(a))
 		c.must(os.RemoveAll(c.path("link")))
 		c.must(os.Symlink(text, c.path("link")))
 		a = c.do(on(wire.KindCanonicalPath, c.path("link")))
 		st, ok := a.Outcome.(wire.StatOutcome)
-		c.expect(ok && st.CanonicalPath == c.path(text), "canonicalPath of a link that leads elsewhere now: %s", tell(a))
+		c.expect(ok && st.CanonicalPath == c.path(text), "canonicalPath of a link that leads elsewhere by now: got %s", tell(a))
 		c.write(c.path("growing"), strings.Repeat("x", i))
 		a = c.do(on(wire.KindFileInfo, c.path("growing")))
-		c.expect(infoOf(a).Size == int64(i), "fileInfo of a file that has %d bytes now: %s", i, tell(a))
+		c.expect(infoOf(a).Size == int64(i), "fileInfo of a file of %d bytes by now: got %s", i, tell(a))
 		a = c.do(on(wire.KindListDir, c.place.workspace))
 		st, ok = a.Outcome.(wire.StatOutcome)
-		c.expect(ok && slices.ContainsFunc(st.Entries, func(e wire.FileInfo) bool { return e.Path == c.path(text) }), "listDir lacks what is there by now")
+		c.expect(ok && slices.ContainsFunc(st.Entries, func(e wire.FileInfo) bool { return e.Path == c.path(text) }), "listDir does not name a file that is there by now")
 	}
 }
 
@@ -141,23 +141,49 @@ func existsTruth(c *Case) {
 	c.must(os.Mkdir(c.path("dir"), 0o755))
 	for path, want := range map[string]string{"file": "true", "link": "true", "dir": "true", "none": "false", "dir/none": "false", "no/such/parent": "false"} {
 		a := c.do(on(wire.KindExists, c.path(path)))
-		c.expect(boolOf(a) == want, "%s: expected %s, got %s", path, want, tell(a))
+		c.expect(boolOf(a) == want, "exists of %s in the workspace: expected existsValue %s, got %s", path, want, tell(a))
 	}
-	// What cannot be looked at is not there for certain.
 	c.must(os.Symlink("loop", c.path("loop")))
 	a := c.do(on(wire.KindExists, c.path("loop", "below")))
-	c.expect(boolOf(a) != "true", "below a loop of links: %s", tell(a))
+	c.expect(boolOf(a) != "true", "exists below a loop of links: expected false or a failure, got %s", tell(a))
 	long := c.path(strings.Repeat("n", 300))
 	a = c.do(on(wire.KindExists, long))
-	c.expect(boolOf(a) != "true", "a name that is too long: %s", tell(a))
-	if os.Geteuid() != 0 { // root looks everywhere
-		c.write(c.path("closed", "file"), "x")
-		c.must(os.Chmod(c.path("closed"), 0))
-		for _, kind := range []wire.Kind{wire.KindExists, wire.KindFileInfo, wire.KindCanonicalPath, wire.KindReadTextFile} {
-			c.failed(string(kind)+" in a folder that may not be entered", c.do(on(kind, c.path("closed", "file"))), wire.CodePermissionDenied)
-		}
-		c.must(os.Chmod(c.path("closed"), 0o755))
+	c.expect(boolOf(a) != "true", "exists of a name of 300 bytes: expected false or a failure, got %s", tell(a))
+	// What is there and cannot be looked at by this path, as it is longer than the
+	// system takes: false would be an answer made up.
+	deep := c.deepFile()
+	a = c.do(on(wire.KindExists, deep))
+	c.expect(boolOf(a) != "false", "exists of a file that is there, by a path of %d bytes: expected true or a failure, as §6.5 has it for what cannot be looked at, got %s", len(deep), tell(a))
+	if os.Geteuid() == 0 {
+		c.note("this runs as root, to whom no folder is closed: whether permission_denied is answered")
+		return
 	}
+	c.write(c.path("closed", "file"), "x")
+	c.must(os.Chmod(c.path("closed"), 0))
+	for _, kind := range []wire.Kind{wire.KindExists, wire.KindFileInfo, wire.KindCanonicalPath, wire.KindReadTextFile} {
+		c.failed(string(kind)+" in a folder that may not be entered", c.do(on(kind, c.path("closed", "file"))), wire.CodePermissionDenied)
+	}
+	c.must(os.Chmod(c.path("closed"), 0o755))
+}
+
+// deepFile makes a file whose path is longer than any that the system takes.
+func (c *Case) deepFile() string {
+	const longest = 4096 // of Linux, and more than others'
+	name := strings.Repeat("d", 200)
+	at, err := os.OpenRoot(c.place.workspace)
+	c.must(err)
+	defer func() { _ = at.Close() }()
+	path := c.place.workspace
+	for len(path) <= longest {
+		path += "/" + name
+		c.must(at.Mkdir(name, 0o755))
+		below, err := at.OpenRoot(name)
+		c.must(err)
+		_ = at.Close()
+		at = below
+	}
+	c.must(at.WriteFile("file", []byte("x"), 0o644))
+	return path + "/file"
 }
 
 func canonicalTruth(c *Case) {
@@ -172,9 +198,9 @@ func canonicalTruth(c *Case) {
 	} {
 		a := c.do(on(wire.KindCanonicalPath, c.path(path)))
 		st, ok := a.Outcome.(wire.StatOutcome)
-		c.expect(ok && st.CanonicalPath == want, "%s: expected %s, got %s", path, want, tell(a))
+		c.expect(ok && st.CanonicalPath == want, "canonicalPath of %s in the workspace: expected %s, got %s", path, want, tell(a))
 	}
-	c.failed("a dangling link", c.do(on(wire.KindCanonicalPath, c.path("dangling"))), wire.CodeNotFound)
+	c.failed("canonicalPath of a link to nothing", c.do(on(wire.KindCanonicalPath, c.path("dangling"))), wire.CodeNotFound)
 }
 
 func infoOf(a answer) wire.FileInfo {
@@ -187,22 +213,26 @@ func infoOf(a answer) wire.FileInfo {
 func fileInfoTruth(c *Case) {
 	c.begin(refserver.Config{})
 	file := c.write(c.path("file"), "twelve bytes")
-	at := time.UnixMilli(1_600_000_123_000)
+	at := time.UnixMilli(1_600_000_123_456)
 	c.must(os.Chtimes(file, at, at))
+	kept, err := os.Stat(file) // a file system may keep less
+	c.must(err)
 	c.must(os.Chmod(file, 0o640))
 	c.must(os.Mkdir(c.path("dir"), 0o755))
 	c.must(os.Symlink("file", c.path("link")))
 	a := c.do(on(wire.KindFileInfo, file))
 	i := infoOf(a)
-	c.expect(i.Kind == wire.FileFile && i.Size == 12 && i.MtimeMs == at.UnixMilli(), "a file: %s", tell(a))
-	c.expect(i.Mode == nil || *i.Mode&0o777 == 0o640, "its mode is %o", deref(i.Mode))
-	c.expect(i.Path == file, "its path is %q", i.Path)
+	c.expect(i.Kind == wire.FileFile && i.Size == 12, "a file of 12 bytes: expected kind file and size 12, got %s", tell(a))
+	off := i.MtimeMs - kept.ModTime().UnixMilli()
+	c.expect(off == 0 || off == 1, "a file that was changed at %d ms since 1970: mtimeMs is %d; expected is that, cut or rounded to a millisecond", kept.ModTime().UnixMilli(), i.MtimeMs)
+	c.expect(i.Mode == nil || *i.Mode&0o777 == 0o640, "a file of mode 0640: its mode is %d, in octal %o; expected 416, or none", deref(i.Mode), deref(i.Mode))
+	c.expect(i.Path == file, "path is %q; expected the path that was asked for, %q", i.Path, file)
 	a = c.do(on(wire.KindFileInfo, c.path("dir")))
-	c.expect(infoOf(a).Kind == wire.FileDir, "a folder: %s", tell(a))
+	c.expect(infoOf(a).Kind == wire.FileDir, "a folder: expected kind dir, got %s", tell(a))
 	a = c.do(on(wire.KindFileInfo, c.path("link")))
-	c.expect(infoOf(a).Kind == wire.FileSymlink, "a link, which is not to be followed helpfully: %s", tell(a))
+	c.expect(infoOf(a).Kind == wire.FileSymlink, "a link, which is not to be followed helpfully (§6.5): expected kind symlink, got %s", tell(a))
 	a = c.do(on(wire.KindFileInfo, "/dev/null"))
-	c.expect(infoOf(a).Kind == wire.FileOther, "a device: %s", tell(a))
+	c.expect(infoOf(a).Kind == wire.FileOther, "/dev/null: expected kind other, got %s", tell(a))
 }
 
 func deref(p *int64) int64 {
@@ -219,16 +249,16 @@ func readLinkTruth(c *Case) {
 		c.must(os.Symlink(target, c.path(name)))
 		a := c.do(on(wire.KindReadLink, c.path(name)))
 		st, ok := a.Outcome.(wire.StatOutcome)
-		c.expect(ok && st.LinkTarget != nil && st.LinkTarget.IsLink && st.LinkTarget.Target == target, "%s → %s: %s", name, target, tell(a))
+		c.expect(ok && st.LinkTarget != nil && st.LinkTarget.IsLink && st.LinkTarget.Target == target, "the link %s leads to %q: expected that as linkTarget, got %s", name, target, tell(a))
 	}
 	a := c.do(on(wire.KindReadLink, c.path("file")))
 	if _, failed := a.Outcome.(wire.Failure); failed { // §3.1 has null for it, §3.3 this
-		c.failed("what is no link", a, wire.CodeInvalid)
+		c.failed("readLink of what is no link", a, wire.CodeInvalid)
 	} else {
 		st, ok := a.Outcome.(wire.StatOutcome)
-		c.expect(ok && st.LinkTarget != nil && !st.LinkTarget.IsLink, "what is no link: expected null, got %s", tell(a))
+		c.expect(ok && st.LinkTarget != nil && !st.LinkTarget.IsLink, "readLink of what is no link: expected linkTarget null, got %s", tell(a))
 	}
-	c.failed("what is missing", c.do(on(wire.KindReadLink, c.path("missing"))), wire.CodeNotFound)
+	c.failed("readLink of what is missing", c.do(on(wire.KindReadLink, c.path("missing"))), wire.CodeNotFound)
 }
 
 func listDirTruth(c *Case) {
@@ -237,7 +267,7 @@ func listDirTruth(c *Case) {
 	c.must(os.Mkdir(dir, 0o755))
 	a := c.do(on(wire.KindListDir, dir))
 	st, ok := a.Outcome.(wire.StatOutcome)
-	c.expect(ok && st.Entries != nil && len(st.Entries) == 0, "an empty folder: %s", tell(a))
+	c.expect(ok && st.Entries != nil && len(st.Entries) == 0, "an empty folder: expected entries to be [], got %s", tell(a))
 	names := []string{".hidden", "a b", "file", "sub", "zu\u0308rich", "link"}
 	for _, n := range names[:3] {
 		c.write(filepath.Join(dir, n), n)
@@ -251,26 +281,31 @@ func listDirTruth(c *Case) {
 	kinds := map[string]wire.FileKind{}
 	for _, e := range st.Entries {
 		name := filepath.Base(e.Path)
-		c.expect(e.Path == filepath.Join(dir, name), "the path of an entry is %q", e.Path)
 		got = append(got, name)
 		kinds[name] = e.Kind
+		whole := filepath.Join(dir, name)
+		if !c.expect(e.Path == whole, "an entry's path is %q; expected the folder's path and the entry's name, %q (§3.3)", e.Path, whole) {
+			continue
+		}
 		info, err := os.Lstat(e.Path)
-		c.must(err)
-		c.expect(!info.Mode().IsRegular() || info.Size() == e.Size, "%s is not of %d bytes", name, e.Size)
+		if !c.expect(err == nil, "the entry %q is named, and is not there", e.Path) {
+			continue
+		}
+		c.expect(!info.Mode().IsRegular() || info.Size() == e.Size, "%s: size is %d, expected %d", name, e.Size, info.Size())
 		off := e.MtimeMs - info.ModTime().UnixMilli()
-		c.expect(off == 0 || off == 1, "the time of %s is off by %d ms", name, off) // cut, or rounded
+		c.expect(off == 0 || off == 1, "%s: mtimeMs is %d, expected %d, cut or rounded to a millisecond", name, e.MtimeMs, info.ModTime().UnixMilli())
 	}
 	slices.Sort(got)
 	slices.Sort(names)
-	c.expect(slices.Equal(got, names), "expected %q, got %q", names, got)
-	c.expect(kinds["sub"] == wire.FileDir && kinds["link"] == wire.FileSymlink && kinds["file"] == wire.FileFile, "kinds: %v", kinds)
+	c.expect(slices.Equal(got, names), "expected entries named %q, got %q", names, got)
+	c.expect(kinds["sub"] == wire.FileDir && kinds["link"] == wire.FileSymlink && kinds["file"] == wire.FileFile, "expected kind dir for sub, symlink for link and file for file, got %v", kinds)
 	const many = 1500 // entries, which fit a frame
 	for i := range many {
 		c.write(filepath.Join(dir, "sub", fmt.Sprint(i)), "")
 	}
 	a = c.do(on(wire.KindListDir, filepath.Join(dir, "sub")))
 	st, _ = a.Outcome.(wire.StatOutcome)
-	c.expect(len(st.Entries) == many, "of %d entries %d are named: %T", many, len(st.Entries), a.Outcome)
+	c.expect(len(st.Entries) == many, "a folder of %d files: %d are named, in %s", many, len(st.Entries), cut(tell(a), 120))
 }
 
 func listDirHuge(c *Case) {
@@ -287,13 +322,13 @@ func listDirHuge(c *Case) {
 		d.TimeoutMs = patience.Milliseconds()
 		a := c.ask(d)
 		if !c.eventually(patience, func() bool { return a.State() == wire.StateTerminal || c.state().Connections > 1 }) || c.state().Connections > 1 {
-			c.stop("%s: it cost the connection, or was not answered", what)
+			c.stop("%s: it cost the connection, or was not answered within 20 s; expected a failure", what)
 		}
 		c.failed(what, a.settled())
 	}
-	c.expect(c.state().Connections == 1, "it cost the connection")
+	c.expect(c.state().Connections == 1, "an answer that fits no frame cost the connection (§2.4)")
 	for _, m := range c.trace.messages(fromDevice()) {
-		c.expect(m.Size <= wire.MaxFrameBytes, "a frame of %d bytes", m.Size)
+		c.expect(m.Size <= wire.MaxFrameBytes, "a frame of %d bytes; 1048576 is the most (§2.1)", m.Size)
 	}
 	c.exited(c.do(run("true")), 0)
 }

@@ -40,8 +40,8 @@ func r5ResultAgain(c *Case) {
 	mark := c.path("mark")
 	how, results := c.loseResult("echo x >> " + quote(mark) + "; echo out; exit 5")
 	c.exited(how, 5)
-	c.expect(len(results) >= 2, "%d results went out", len(results))
-	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
+	c.expect(len(results) >= 2, "%d results went out; expected a second, as the first was lost with its connection", len(results))
+	c.expect(c.marks(mark) == 1, "the command ran %d times; expected once", c.marks(mark))
 }
 
 func r6DeviceSeq(c *Case) {
@@ -52,8 +52,8 @@ func r6DeviceSeq(c *Case) {
 	how, results := c.loseResult("exit 6")
 	c.exited(how, 6)
 	for _, r := range results {
-		c.expect(r.Seq == results[0].Seq, "deviceSeq %d, then %d", results[0].Seq, r.Seq)
-		c.expect(r.sum == results[0].sum, "the outcome of the retransmission is another one")
+		c.expect(r.Seq == results[0].Seq, "deviceSeq was %d, and %d when the result was sent again; expected the same", results[0].Seq, r.Seq)
+		c.expect(r.sum == results[0].sum, "the outcome was another one when the result was sent again")
 	}
 }
 
@@ -67,7 +67,7 @@ func r5Acked(c *Case) {
 	}
 	c.exited(c.do(run("sleep 1")), 0)
 	results := c.trace.messages(about(a.ID(), fromDevice(wire.TypeResult)))
-	c.expect(len(results) == 1, "%d results, though the first was acknowledged", len(results))
+	c.expect(len(results) == 1, "%d results went out, though the first was acknowledged; expected 1", len(results))
 }
 
 func r5Bounded(c *Case) {
@@ -92,8 +92,8 @@ func r5Bounded(c *Case) {
 	if made < rounds && len(results) == made+1 && !c.exec.ended() {
 		c.skip("it waits longer with every connection that drops, so that only %d sendings were seen", len(results))
 	}
-	c.expect(made == rounds, "it did not come back the %dth time", made+1)
-	c.expect(len(results) < rounds-2, "over %d connections it was sent %d times", rounds+1, len(results))
+	c.expect(made == rounds, "after connection %d was dropped it did not come back within 20 s", made+1)
+	c.expect(len(results) < rounds-2, "over %d connections the result was sent %d times without an acknowledgement: no bound is to be seen", rounds+1, len(results))
 }
 
 // loseChunks drops chunks from a number on, on the present connection only, and
@@ -136,11 +136,11 @@ func r7SameBytes(c *Case) {
 	for _, m := range c.chunksOf(a.ID()) {
 		if sum, sent := first[m.Seq]; sent {
 			again++
-			c.expect(sum == m.sum, "chunk %d has other bytes when sent again", m.Seq)
+			c.expect(sum == m.sum, "the chunk with streamSeq %d had other bytes when it was sent again", m.Seq)
 		}
 		first[m.Seq] = m.sum
 	}
-	c.expect(again >= 1, "none of the lost chunks was sent again")
+	c.expect(again >= 1, "none of the chunks that were lost with their connection was sent again")
 }
 
 func r8NoGap(c *Case) {
@@ -175,5 +175,5 @@ func r9Gen(c *Case) {
 			c.expect(m.Gen == gens[m.Conn], "connection %d has %s frames of generation %s and %s", m.Conn, m.Type, gens[m.Conn], m.Gen)
 		}
 	}
-	c.expect(len(gens) >= 2, "%d generations", len(gens))
+	c.expect(len(gens) >= 2, "frames of %d generations went out; expected 2, one for each connection", len(gens))
 }

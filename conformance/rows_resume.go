@@ -41,12 +41,12 @@ func r2KeepsRunning(c *Case) {
 	pid := c.pidIn(c.path("pid"))
 	c.server.Drop(c.device)
 	c.gone()
-	c.expect(alive(pid), "the command was ended by the disconnect")
+	c.expect(alive(pid), "the command was ended as the connection dropped")
 	c.again(1)
-	c.expect(alive(pid), "the command was ended by the reconnect")
+	c.expect(alive(pid), "the command was ended by the reconnect, though pendingInstructions lists it")
 	how := a.settled()
 	c.exited(how, 0)
-	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
+	c.expect(c.marks(mark) == 1, "the command ran %d times; expected once", c.marks(mark))
 	c.whole(how, counted(150), "")
 }
 
@@ -60,10 +60,10 @@ func r2FromWatermark(c *Case) {
 	c.again(1)
 	c.exited(a.settled(), 0)
 	resumed := c.trace.messages(about(a.ID(), onConn(c.conn(), fromDevice(wire.TypeChunk))))
-	if c.expect(len(resumed) > 0, "no chunks after the reconnect") {
+	if c.expect(len(resumed) > 0, "no chunks came after the reconnect, though some were lost with the connection") {
 		ack := c.trace.messages(onConn(c.conn(), fromDevice(wire.TypeGenerationAck)))[0]
-		c.expect(resumed[0].at.Sub(ack.at) < 5*time.Second, "the first came %v after generationAck", resumed[0].at.Sub(ack.at))
-		c.expect(resumed[0].Seq == mark+1, "the server's watermark is %d; the first chunk after the reconnect is %d", mark, resumed[0].Seq)
+		c.expect(resumed[0].at.Sub(ack.at) < 5*time.Second, "the first chunk came %v after generationAck; expected at once", resumed[0].at.Sub(ack.at).Round(time.Millisecond))
+		c.expect(resumed[0].Seq == mark+1, "chunkWatermarks has %d, and the first chunk after the reconnect has streamSeq %d; expected the next one", mark, resumed[0].Seq)
 	}
 }
 
@@ -78,9 +78,9 @@ func r2Unlisted(c *Case) {
 	c.dead("the executor is active again", pid)
 	c.rest(time.Second)
 	late := c.trace.messages(about(a.ID(), onConn(c.conn(), fromDevice())))
-	c.expect(len(late) == 0, "%d frames for it after the reconnect", len(late))
+	c.expect(len(late) == 0, "%d frames for work that pendingInstructions does not list, after the reconnect", len(late))
 	for _, m := range c.trace.messages(onConn(c.conn(), fromDevice(wire.TypeHeartbeat))) {
-		c.expect(!slices.Contains(m.beat.Inflight, a.ID()), "a heartbeat still names it")
+		c.expect(!slices.Contains(m.beat.Inflight, a.ID()), "a heartbeat names work that pendingInstructions does not list")
 	}
 }
 
@@ -110,13 +110,13 @@ func r3NewEpoch(c *Case) {
 	c.gone()
 	c.serve()
 	c.active()
-	c.expect(a.settled().By == refserver.ByNewEpoch, "the server saw no new epoch: %s", tell(a.settled()))
+	c.expect(a.settled().By == refserver.ByNewEpoch, "a new process has to come with a new epoch, which gives up the work in flight; got %s", tell(a.settled()))
 	c.exited(c.do(run("sleep 0.5")), 0)
 	hellos := c.hellos()
-	c.expect(hellos[0].hello.Epoch != hellos[len(hellos)-1].hello.Epoch, "the new process has the old epoch")
+	c.expect(hellos[0].hello.Epoch != hellos[len(hellos)-1].hello.Epoch, "the new process has the epoch of the one before")
 	late := c.trace.messages(about(a.ID(), onConn(c.conn(), fromDevice())))
 	c.expect(len(late) == 0, "%d frames for work of an earlier process", len(late))
-	c.expect(c.marks(mark) == 1, "it ran %d times", c.marks(mark))
+	c.expect(c.marks(mark) == 1, "the command ran %d times; expected once", c.marks(mark))
 }
 
 func r3SameEpoch(c *Case) {
@@ -136,10 +136,10 @@ func r4Grace(c *Case) {
 	c.server.SetFaults(refserver.Faults{RejectHello: wire.RejectDraining})
 	c.server.Drop(c.device)
 	how := a.settled()
-	c.expect(how.By == refserver.ByReconnectGrace, "settled %s", tell(how))
+	c.expect(how.By == refserver.ByReconnectGrace, "the reconnect grace had run out, so the server had to give the work up; got %s", tell(how))
 	c.server.SetFaults(refserver.Faults{})
 	c.again(1)
 	c.dead("active after the grace", pid)
 	late := c.trace.messages(about(a.ID(), onConn(c.conn(), fromDevice())))
-	c.expect(len(late) == 0, "%d frames for it after the grace", len(late))
+	c.expect(len(late) == 0, "%d frames for work that was given up when the reconnect grace ran out", len(late))
 }

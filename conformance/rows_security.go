@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"strings"
@@ -33,11 +31,11 @@ func s1Outbound(c *Case) {
 	}
 	c.begin(refserver.Config{})
 	look := func(when string) {
-		found, err := listening(c.exec.pid())
+		found, err := listening(c.exec.pid(), markOf(c.dir))
 		c.must(err)
 		c.expect(len(found) == 0, "%s: %s", when, strings.Join(found, ", "))
 	}
-	look("idle")
+	look("while idle")
 	a := c.ask(run("echo $$ > pid; sleep 1"))
 	c.pidIn(c.path("pid"))
 	look("with a command running")
@@ -54,12 +52,12 @@ func s1Descriptors(c *Case) {
 	c.drop() // what is open now was not when the executor started
 	a := c.do(run(`for f in /proc/$$/fd/*; do echo "${f##*/} $(readlink $f)"; done`))
 	c.exited(a, 0)
-	c.expect(len(a.stdout) > 0, "the command's open files cannot be seen")
+	c.expect(len(a.stdout) > 0, "the command did not list its open files, from /proc/$$/fd")
 	for line := range strings.Lines(string(a.stdout)) {
 		number, to, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		stdio := number == "0" || number == "1" || number == "2"
-		c.expect(stdio || !strings.HasPrefix(to, "socket:"), "descriptor %s of a command is %s", number, to)
-		c.expect(!strings.HasPrefix(to, c.place.home+"/"), "descriptor %s of a command is %s", number, to)
+		c.expect(stdio || !strings.HasPrefix(to, "socket:"), "descriptor %s of a command is %s, which is the executor's", number, to)
+		c.expect(!strings.HasPrefix(to, c.place.home+"/"), "descriptor %s of a command is %s, which is the executor's", number, to)
 	}
 }
 
@@ -68,12 +66,12 @@ func s2KeyFile(c *Case) {
 	c.begin(refserver.Config{})
 	files := c.keyFiles()
 	if len(files) == 0 {
-		c.skip("the key is in no file")
+		c.skip("the key is in no file of the row's folder, which HOME and {home} are in")
 	}
 	for _, f := range files {
 		info, err := os.Stat(f)
 		c.must(err)
-		c.expect(info.Mode().Perm()&0o077 == 0, "%s has mode %o", f, info.Mode().Perm())
+		c.expect(info.Mode().Perm()&0o077 == 0, "the private key is in %s, whose mode is %04o: others may read or write it; expected is 0600 or less", f, info.Mode().Perm())
 	}
 }
 
@@ -83,67 +81,34 @@ func s2KeyWire(c *Case) {
 	c.enroll()
 	found := c.findKey()
 	if len(found) == 0 {
-		c.skip("the key is in no file, so its bytes are not known here")
+		c.skip("the key is in no file of the row's folder, so its bytes are not known here")
 	}
-	forms := keyForms(found[0].seed)
+	seed := found[0].seed
 	c.trace.mu.Lock()
-	c.trace.secrets = forms
+	c.trace.secret = seed
 	c.trace.mu.Unlock()
 	c.serve()
 	c.active()
 	c.exited(c.do(run("env; true")), 0)
 	c.drop()
-	c.leave()
-	c.exec.within(patience)
+	c.depart()
 	c.trace.mu.Lock()
 	leaked := c.trace.leaked
 	c.trace.mu.Unlock()
-	c.expect(len(leaked) == 0, "the private key went out in %v", leaked)
+	c.expect(len(leaked) == 0, "the private key went out in frames: %s", strings.Join(leaked, ", "))
+	absent := func(where, text string) {
+		form := holdsKey(text, seed)
+		c.expect(form == "", "the private key went out %s, %s", where, form)
+	}
 	for _, call := range append(calls.to(enrollPath), calls.to(tokenPath)...) {
-		for _, f := range forms {
-			c.expect(!strings.Contains(call.body, f), "the private key went out in the body of %s", call.path)
-		}
+		absent("in the body of "+call.path, call.body)
 	}
 	for _, u := range calls.upgraded() {
-		for _, f := range forms {
-			c.expect(!strings.Contains(fmt.Sprint(u), f), "the private key went out in an upgrade")
-		}
+		absent("in the WebSocket upgrade", fmt.Sprint(u))
 	}
 	for _, x := range c.procs {
-		text := c.said(x)
-		for _, f := range forms {
-			c.expect(!strings.Contains(text, f), "the private key was printed")
-		}
+		absent("in what the executor printed", c.said(x))
 	}
-}
-
-// keyForms are the ways in which a seed's bytes may be written.
-func keyForms(seed []byte) []string {
-	return []string{string(seed), hex.EncodeToString(seed), strings.ToUpper(hex.EncodeToString(seed)),
-		base64.RawStdEncoding.EncodeToString(seed), base64.RawURLEncoding.EncodeToString(seed)}
-}
-
-// said is all that a process printed; more than is kept cannot be searched.
-func (c *Case) said(x *process) string {
-	text, lost := x.out.all(x.ended())
-	c.expect(lost == 0, "it printed %d bytes more than the %d that are searched", lost, mostPrinted)
-	return text
-}
-
-// nowhere expects texts in no file that the executor has written on its own account,
-// and in nothing it printed.
-func (c *Case) nowhere(what string, texts ...string) {
-	found, err := c.grep(texts...)
-	c.must(err)
-	for _, x := range c.procs {
-		printed := c.said(x)
-		for _, t := range texts {
-			if strings.Contains(printed, t) {
-				found = append(found, fmt.Sprintf("what it printed holds %q", cut(t, 24)))
-			}
-		}
-	}
-	c.expect(len(found) == 0, "%s: %s", what, strings.Join(found, "; "))
 }
 
 func s3Token(c *Case) {
@@ -166,7 +131,7 @@ func s4SignOnce(c *Case) {
 	signed := map[int64]int{}
 	for _, h := range c.hellos() {
 		signed[h.Conn]++
-		c.expect(signed[h.Conn] == 1, "%d hellos on one socket", signed[h.Conn])
+		c.expect(signed[h.Conn] == 1, "%d hellos went out on one socket; a second challenge must not be signed", signed[h.Conn])
 	}
 }
 
@@ -196,7 +161,7 @@ func s6NoRedirect(c *Case) {
 	}
 	entries, err := os.ReadDir(c.place.workspace)
 	c.must(err)
-	c.expect(len(entries) == 0, "something was put into the workspace instead")
+	c.expect(len(entries) == 0, "something was put into the workspace in place of %s", outside)
 }
 
 func s8ShellEnv(c *Case) {
@@ -208,8 +173,7 @@ func s8ShellEnv(c *Case) {
 	c.rest(500 * time.Millisecond)
 	c.nowhere("while the command runs", secret)
 	c.exited(a.settled(), 0)
-	c.leave()
-	c.exec.within(patience)
+	c.depart()
 	c.nowhere("afterwards", secret)
 }
 
@@ -224,8 +188,7 @@ func s9Content(c *Case) {
 	a := c.do(run("printf '%s-%s-%s\\n' output marker 08bb; printf '%s-%s-%s\\n' errors marker 3e4e >&2; exit 1"))
 	c.exited(a, 1)
 	c.expect(strings.Contains(string(a.stdout), output) && strings.Contains(string(a.stderr), errors), "the command's output is missing")
-	c.leave()
-	c.exec.within(patience)
+	c.depart()
 	c.nowhere("after reading, writing and running", file, payload, output, errors)
 }
 
@@ -244,7 +207,7 @@ func (c *Case) resident() int64 {
 		}
 	}
 	if sum == 0 {
-		c.stop("the executor is gone")
+		c.stop("the executor is gone, so that its memory cannot be looked at")
 	}
 	return sum
 }
@@ -274,14 +237,14 @@ func mOutbox(c *Case) {
 			most, grew = now, time.Now()
 		}
 	}
-	c.expect(most < bound, "%d MiB more resident with nothing acknowledged", most>>20)
+	c.expect(most < bound, "with nothing acknowledged the executor and its processes hold %d MiB more memory than before; expected is a bound, below %d MiB", most>>20, bound>>20)
 	c.server.SetFaults(refserver.Faults{})
 	for _, a := range all {
 		a.Cancel()
 	}
 	for _, a := range all {
 		how := a.settled()
-		c.expect(how.By == refserver.ByResult, "settled %s", tell(how))
+		c.expect(how.By == refserver.ByResult, "expected an answer of the executor's own, got %s", tell(how))
 	}
 }
 
@@ -306,12 +269,12 @@ func mSettles(c *Case) {
 		}
 		for _, a := range all {
 			how := a.settled()
-			c.expect(how.By == refserver.ByResult, "settled %s", tell(how))
+			c.expect(how.By == refserver.ByResult, "expected an answer of the executor's own, got %s", tell(how))
 		}
 		// A runtime may take more for a while; what is never released takes it always.
 		if more := c.resident() - before; round > 0 && more > output/2 {
 			grown++
 		}
 	}
-	c.expect(grown < rounds, "it grew by more than %d MiB with each %d MiB of output that were acknowledged", output/2>>20, output>>20)
+	c.expect(grown < rounds, "the executor grew by more than %d MiB with each %d MiB of output that were acknowledged", output/2>>20, output>>20)
 }

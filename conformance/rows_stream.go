@@ -38,7 +38,7 @@ func (c *Case) contiguous(id string, first int64) {
 	next := first
 	for _, m := range c.chunksOf(id) {
 		if m.Seq > next {
-			c.fail("chunk %d came where %d was due", m.Seq, next)
+			c.fail("the chunk with streamSeq %d came where %d was due", m.Seq, next)
 			return
 		}
 		next = max(next, m.Seq+1)
@@ -60,9 +60,9 @@ func streamNumbers(c *Case) {
 		}
 		c.whole(how, lines.String(), strings.Repeat("e\n", 40))
 		chunks := c.chunksOf(a.ID())
-		c.expect(len(chunks) > 1, "%d chunks of a command that spoke often", len(chunks))
+		c.expect(len(chunks) > 1, "%d chunks of a command that wrote every 10 ms for a while; expected several", len(chunks))
 		for i, m := range chunks {
-			if !c.expect(m.Seq == int64(i), "chunk %d has streamSeq %d", i, m.Seq) {
+			if !c.expect(m.Seq == int64(i), "the chunk at place %d, counted from 0, has streamSeq %d", i, m.Seq) {
 				break
 			}
 		}
@@ -75,9 +75,9 @@ func streamExit(c *Case) {
 		a := c.ask(refserver.Dispatch{Kind: kind, Args: wire.ExecArgs{Command: "echo out; echo err >&2; exit 42"}})
 		how := a.settled()
 		c.exited(how, 42)
-		c.expect(how.Stream.Exits == 1 && how.Stream.ExitCode == 42, "%d exit chunks, code %d", how.Stream.Exits, how.Stream.ExitCode)
+		c.expect(how.Stream.Exits == 1 && how.Stream.ExitCode == 42, "%d exit chunks with exitCode %d; expected 1 with 42", how.Stream.Exits, how.Stream.ExitCode)
 		chunks := c.chunksOf(a.ID())
-		c.expect(len(chunks) > 0 && chunks[len(chunks)-1].Kind == string(wire.ChunkExit), "the last chunk is no exit chunk")
+		c.expect(len(chunks) > 0 && chunks[len(chunks)-1].Kind == string(wire.ChunkExit), "the last chunk is not the exit chunk")
 	}
 }
 
@@ -86,7 +86,7 @@ func streamExitSilent(c *Case) {
 	a := c.ask(run("true"))
 	c.exited(a.settled(), 0)
 	chunks := c.chunksOf(a.ID())
-	c.expect(len(chunks) == 1 && chunks[0].Kind == string(wire.ChunkExit) && chunks[0].Seq == 0, "%d chunks of a silent command", len(chunks))
+	c.expect(len(chunks) == 1 && chunks[0].Kind == string(wire.ChunkExit) && chunks[0].Seq == 0, "a command without output: %d chunks came; expected one of kind exit, with streamSeq 0", len(chunks))
 }
 
 func streamBeforeResult(c *Case) {
@@ -107,7 +107,7 @@ func streamAcksLost(c *Case) {
 	c.begin(refserver.Config{})
 	c.server.SetFaults(refserver.Faults{Outgoing: refserver.Withhold(wire.TypeChunkAck)})
 	a := c.ask(run("i=0; while [ $i -lt 90 ]; do echo line $i; i=$((i+1)); sleep 0.06; done; touch finished; exit 8"))
-	c.expect(c.eventually(2*patience, func() bool { return exists(c.path("finished")) }), "the command does not come to its end")
+	c.expect(c.eventually(2*patience, func() bool { return exists(c.path("finished")) }), "with chunkAcks withheld the command does not come to its end within 40 s")
 	select {
 	case <-a.Done():
 	case <-time.After(2 * time.Second): // it is held back, as it may be
@@ -128,6 +128,12 @@ func streamExact(c *Case) {
 	a := c.do(d)
 	c.exited(a, 0)
 	c.whole(a, string(content), string(content))
+	const times = 8 // more than is held anywhere
+	d = run(strings.TrimSuffix(strings.Repeat("cat bytes; ", times), "; "))
+	d.AckDelivered = true
+	a = c.do(d)
+	c.exited(a, 0)
+	c.whole(a, strings.Repeat(string(content), times), "")
 }
 
 func streamBase64(c *Case) {
@@ -135,7 +141,7 @@ func streamBase64(c *Case) {
 	for n := range 8 {
 		content := strings.Repeat("\xfb\xff", 200)[:n]
 		path := c.write(c.path(fmt.Sprint(n)), content)
-		c.expect(string(c.do(on(wire.KindReadBinaryFile, path)).data) == content, "%d bytes did not come through", n)
+		c.expect(string(c.do(on(wire.KindReadBinaryFile, path)).data) == content, "a file of %d bytes did not come through", n)
 	}
 	for _, m := range c.trace.messages(fromDevice()) {
 		c.expect(m.Refused == "" && !m.Binary, "a frame was refused: %s", m.Refused)
@@ -159,8 +165,8 @@ func textUTF8(c *Case) {
 		c.failed("a long name", c.do(on(wire.KindReadTextFile, "/"+strings.Repeat("n", n)+strings.Repeat("𝄞", 20_000))))
 	}
 	a := c.do(run(`printf '\377'; printf '\303' >&2`))
-	c.expect(string(a.stdout) == "\xff" && string(a.stderr) == "\xc3", "output %q and %q", a.stdout, a.stderr)
-	c.expect(c.state().Connections == 1, "it reconnected")
+	c.expect(string(a.stdout) == "\xff" && string(a.stderr) == "\xc3", "stdout is %q and stderr %q; expected one byte each, ff and c3", a.stdout, a.stderr)
+	c.expect(c.state().Connections == 1, "something of it cost the connection")
 }
 
 func streamEntries(c *Case) {
@@ -173,7 +179,7 @@ func streamEntries(c *Case) {
 			empty++
 		}
 	}
-	c.expect(empty <= 16, "%d empty chunks", empty)
+	c.expect(empty <= 16, "%d chunks without a byte; at most 16 are let pass", empty)
 }
 
 func streamSlow(c *Case) {
@@ -194,13 +200,13 @@ func streamSlow(c *Case) {
 	close(slow)
 	how := a.settled()
 	if how.Stream.Overflow { // there is no window, so this may be: the server then cancels
-		c.expect(how.By == refserver.ByResult, "it was never answered: %s", tell(how))
+		c.expect(how.By == refserver.ByResult, "expected an answer of the executor's own, got %s", tell(how))
 		return
 	}
 	c.exited(how, 0)
 	e, ok := how.Outcome.(wire.ExecOutcome)
 	cut := ok && e.Truncated != nil && e.Truncated.Stdout
-	c.expect(taken.Load() == size || cut && taken.Load() < size, "%d bytes came, not %d, and truncated is %t", taken.Load(), size, cut)
+	c.expect(taken.Load() == size || cut && taken.Load() < size, "%d bytes of stdout came of %d, and truncated.stdout is %t", taken.Load(), size, cut)
 }
 
 func streamFailed(c *Case) {
@@ -210,7 +216,7 @@ func streamFailed(c *Case) {
 	a := c.ask(d)
 	how := a.settled()
 	c.failed("a command that ran out of time", how, wire.CodeTimeout)
-	c.expect(string(how.stdout) == "before\n", "output %q", how.stdout)
+	c.expect(string(how.stdout) == "before\n", "stdout is %q; expected what was written before the end, \"before\\n\"", how.stdout)
 }
 
 func closedSets(c *Case) {

@@ -29,7 +29,7 @@ func r12Timeout(c *Case) {
 		how := a.settled()
 		c.dead("timeout was said", pid)
 		c.failed(string(kind), how, wire.CodeTimeout)
-		c.expect(how.took >= 1900*time.Millisecond && how.took < 12*time.Second, "%s: it took %v", kind, how.took)
+		c.expect(how.took >= 1900*time.Millisecond && how.took < 12*time.Second, "%s with a timeoutMs of 2000: the answer came after %v", kind, how.took.Round(time.Millisecond))
 	}
 }
 
@@ -40,8 +40,8 @@ func r12Tree(c *Case) {
 	a := c.ask(d)
 	pids := c.offspring()
 	how := a.settled()
-	if f, ok := how.Outcome.(wire.Failure); ok && f.Code == wire.CodeOutcomeUnknown {
-		return // honest: it does not say that all is dead
+	if honest(how) {
+		return
 	}
 	c.dead("timeout was said", pids...)
 	c.failed("the command", how, wire.CodeTimeout)
@@ -54,7 +54,7 @@ func r12Spent(c *Case) {
 	how := c.do(d)
 	c.failed("the command", how, wire.CodeTimeout, wire.CodeInvalid)
 	c.rest(3500 * time.Millisecond)
-	c.expect(!exists(c.path("ran-on")), "it ran on after timeout was said")
+	c.expect(!exists(c.path("ran-on")), "a command whose timeoutMs is -1 was answered, and ran on all the same")
 }
 
 func r12Long(c *Case) {
@@ -91,8 +91,8 @@ func r12Content(c *Case) {
 	d.TimeoutMs = 1500
 	how := c.do(d)
 	c.failed("the write", how, wire.CodeTimeout)
-	c.expect(how.took < 12*time.Second, "it took %v", how.took)
-	c.expect(c.read(path) == "as it was", "the file was written")
+	c.expect(how.took < 12*time.Second, "the answer to a write with a timeoutMs of 1500 came after %v", how.took.Round(time.Millisecond))
+	c.expect(c.read(path) == "as it was", "a write whose content never came whole changed the file")
 	c.onlyIn(c.path("in"), true, "target")
 }
 
@@ -105,7 +105,7 @@ func r12Stuck(c *Case) {
 		d.TimeoutMs = 1500
 		how := c.do(d)
 		if how.By != refserver.ByResult || how.took > 12*time.Second {
-			c.stop("%s: %s after %v", kind, tell(how), how.took)
+			c.stop("%s of a FIFO that nobody writes to, with a timeoutMs of 1500: expected an answer soon after, got %s, after %v", kind, tell(how), how.took.Round(time.Millisecond))
 		}
 	}
 	c.exited(c.do(run("exit 6")), 6)

@@ -24,28 +24,28 @@ var writeRows = []Row{
 
 func receipt(c *Case, what string, a answer) wire.WriteOutcome {
 	w, ok := a.Outcome.(wire.WriteOutcome)
-	c.expect(ok && a.By == refserver.ByResult, "%s: %s", what, tell(a))
+	c.expect(ok && a.By == refserver.ByResult, "%s: expected an outcome of kind write, got %s", what, tell(a))
 	return w
 }
 
 func writeReceipt(c *Case) {
 	c.begin(refserver.Config{})
 	path := c.path("file")
-	w := receipt(c, "a new file", c.do(put(wire.KindWriteFile, path, []byte("one"))))
-	c.expect(w.CanonicalPath == path, "canonicalPath is %q", w.CanonicalPath)
+	w := receipt(c, "writeFile of a new file", c.do(put(wire.KindWriteFile, path, []byte("one"))))
+	c.expect(w.CanonicalPath == path, "canonicalPath is %q, expected %q", w.CanonicalPath, path)
 	c.expect(w.Created == nil || *w.Created, "created is false for a new file")
-	w = receipt(c, "an overwrite", c.do(put(wire.KindWriteFile, path, []byte("two"))))
+	w = receipt(c, "writeFile over a file", c.do(put(wire.KindWriteFile, path, []byte("two"))))
 	c.expect(w.Created == nil || !*w.Created, "created is true for an overwrite")
-	c.expect(c.read(path) == "two", "the file holds %q", c.read(path))
-	other := receipt(c, "another file", c.do(put(wire.KindWriteFile, c.path("other"), []byte("two"))))
-	c.expect(w.Inode == "" || w.Inode != other.Inode, "two files have the inode %q", w.Inode)
+	c.expect(c.read(path) == "two", "the file holds %q, expected \"two\"", c.read(path))
+	other := receipt(c, "writeFile of another file", c.do(put(wire.KindWriteFile, c.path("other"), []byte("two"))))
+	c.expect(w.Inode == "" || w.Inode != other.Inode, "two files that are there at once have the same inode, %q", w.Inode)
 	c.must(os.Mkdir(c.path("real"), 0o755))
 	c.must(os.Symlink("real", c.path("via")))
-	w = receipt(c, "through a linked folder", c.do(put(wire.KindWriteFile, c.path("via", "f"), []byte("x"))))
-	c.expect(w.CanonicalPath == c.path("real", "f") && c.read(c.path("real", "f")) == "x", "canonicalPath is %q", w.CanonicalPath)
+	w = receipt(c, "writeFile through a link to a folder", c.do(put(wire.KindWriteFile, c.path("via", "f"), []byte("x"))))
+	c.expect(w.CanonicalPath == c.path("real", "f") && c.read(c.path("real", "f")) == "x", "canonicalPath is %q, or the file is not there; expected the real path of what was written", w.CanonicalPath)
 	// Whether a last link is followed or replaced, the object that was written is named.
 	c.must(os.Symlink("file", c.path("last")))
-	w = receipt(c, "at a link", c.do(put(wire.KindWriteFile, c.path("last"), []byte("three"))))
+	w = receipt(c, "writeFile at a link to a file", c.do(put(wire.KindWriteFile, c.path("last"), []byte("three"))))
 	info, err := os.Lstat(w.CanonicalPath)
 	c.expect(err == nil && info.Mode().IsRegular() && c.read(w.CanonicalPath) == "three", "canonicalPath is %q, which is not the file that was written: %v", w.CanonicalPath, err)
 }
@@ -64,18 +64,18 @@ func writeExclusive(c *Case) {
 			if _, ok := a.Outcome.(wire.WriteOutcome); ok {
 				won = append(won, i)
 			} else {
-				c.failed("a writer that lost", a, wire.CodeAlreadyExists)
+				c.failed("a write that came second", a, wire.CodeAlreadyExists)
 			}
 		}
-		if c.expect(len(won) == 1, "%d of 8 exclusive writes won", len(won)) {
-			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, writer %d was told it had won", c.read(path), won[0])
+		if c.expect(len(won) == 1, "%d of 8 exclusive writes at once to one path were answered with success; expected 1", len(won)) {
+			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, and the writer that was told success wrote \"writer %d\"", c.read(path), won[0])
 		}
 	}
 	c.must(os.Symlink("nowhere", c.path("dangling")))
-	c.failed("over a dangling link", c.do(put(wire.KindWriteFileExclusive, c.path("dangling"), []byte("x"))), wire.CodeAlreadyExists)
-	c.expect(!exists(c.path("nowhere")), "it wrote through a dangling link")
+	c.failed("an exclusive write over a link to nothing", c.do(put(wire.KindWriteFileExclusive, c.path("dangling"), []byte("x"))), wire.CodeAlreadyExists)
+	c.expect(!exists(c.path("nowhere")), "an exclusive write went through a link to nothing")
 	path := c.write(c.path("there"), "mine")
-	c.failed("over a file", c.do(put(wire.KindWriteFileExclusive, path, []byte("x"))), wire.CodeAlreadyExists)
+	c.failed("an exclusive write over a file", c.do(put(wire.KindWriteFileExclusive, path, []byte("x"))), wire.CodeAlreadyExists)
 	c.expect(c.read(path) == "mine", "an exclusive write replaced a file")
 }
 
@@ -98,11 +98,11 @@ func writeExclusiveOutsider(c *Case) {
 			func(how answer) {
 				_, won := how.Outcome.(wire.WriteOutcome)
 				if !won {
-					c.failed("a writer that lost", how, wire.CodeAlreadyExists)
+					c.failed("a write that came second", how, wire.CodeAlreadyExists)
 				}
 				c.expect(!won || !linked, "in round %d both the device and another process created the file", round)
 				c.expect(!linked || c.read(path) == "outsider", "in round %d a file that was there first was replaced", round)
-				c.expect(linked || !won || c.read(path) == "the device's", "in round %d the file holds %q", round, c.read(path))
+				c.expect(linked || !won || c.read(path) == "the device's", "in round %d the write was answered with success, and the file holds %q", round, c.read(path))
 			}
 	})
 }
@@ -131,20 +131,20 @@ func guarded(path string, content string, e wire.Expect) refserver.Dispatch {
 func writeGuarded(c *Case) {
 	c.begin(refserver.Config{})
 	path := c.path("file")
-	w := receipt(c, "the first version", c.do(put(wire.KindWriteFile, path, []byte("one"))))
-	c.succeeded("what is expected holds", c.do(guarded(path, "two", wire.Expect{CanonicalPath: path, FileID: w.Inode})))
-	c.expect(c.read(path) == "two", "the file holds %q", c.read(path))
+	w := receipt(c, "writeFile of the first version", c.do(put(wire.KindWriteFile, path, []byte("one"))))
+	c.succeeded("a guarded write whose expect holds", c.do(guarded(path, "two", wire.Expect{CanonicalPath: path, FileID: w.Inode})))
+	c.expect(c.read(path) == "two", "the file holds %q, expected \"two\"", c.read(path))
 	if w.Inode != "" {
-		c.failed("another object is there by now", c.do(guarded(path, "three", wire.Expect{CanonicalPath: path, FileID: "1"})), wire.CodePreconditionFailed)
+		c.failed("a guarded write whose fileId is another object's", c.do(guarded(path, "three", wire.Expect{CanonicalPath: path, FileID: "1"})), wire.CodePreconditionFailed)
 	}
-	c.failed("another canonical path", c.do(guarded(path, "three", wire.Expect{CanonicalPath: c.path("other")})), wire.CodePreconditionFailed)
-	c.failed("it has to be new", c.do(guarded(path, "three", wire.Expect{CanonicalPath: path, Exclusive: true})), wire.CodeAlreadyExists)
+	c.failed("a guarded write whose canonicalPath is another", c.do(guarded(path, "three", wire.Expect{CanonicalPath: c.path("other")})), wire.CodePreconditionFailed)
+	c.failed("a guarded write with exclusive, over a file", c.do(guarded(path, "three", wire.Expect{CanonicalPath: path, Exclusive: true})), wire.CodeAlreadyExists)
 	c.expect(c.read(path) == "two", "a write whose expectation did not hold went through: %q", c.read(path))
 	c.must(os.Symlink("file", c.path("link")))
-	c.failed("noFollow at a link", c.do(guarded(c.path("link"), "three", wire.Expect{CanonicalPath: path, NoFollow: true})), wire.CodePreconditionFailed)
+	c.failed("a guarded write with noFollow, at a link", c.do(guarded(c.path("link"), "three", wire.Expect{CanonicalPath: path, NoFollow: true})), wire.CodePreconditionFailed)
 	c.expect(c.read(path) == "two", "a write through a link that was not to be followed went through")
 	fresh := c.path("fresh")
-	c.succeeded("it is new", c.do(guarded(fresh, "new", wire.Expect{CanonicalPath: fresh, Exclusive: true})))
+	c.succeeded("a guarded write with exclusive, of a new file", c.do(guarded(fresh, "new", wire.Expect{CanonicalPath: fresh, Exclusive: true})))
 	c.expect(c.read(fresh) == "new", "the new file holds %q", c.read(fresh))
 }
 
@@ -152,7 +152,7 @@ func writeGuardedRace(c *Case) {
 	c.begin(refserver.Config{MaxInflight: 8})
 	for round := range 5 {
 		path := c.path(fmt.Sprintf("shared%d", round))
-		w := receipt(c, "the first version", c.do(put(wire.KindWriteFile, path, []byte("base"))))
+		w := receipt(c, "writeFile of the first version", c.do(put(wire.KindWriteFile, path, []byte("base"))))
 		if w.Inode == "" {
 			c.skip("a write's receipt has no inode to expect")
 		}
@@ -166,11 +166,11 @@ func writeGuardedRace(c *Case) {
 			if _, ok := a.Outcome.(wire.WriteOutcome); ok {
 				won = append(won, i)
 			} else {
-				c.failed("a writer that lost", a, wire.CodePreconditionFailed)
+				c.failed("a write that came second", a, wire.CodePreconditionFailed)
 			}
 		}
-		if c.expect(len(won) == 1, "%d of 8 guarded writes saw the same object", len(won)) {
-			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q", c.read(path))
+		if c.expect(len(won) == 1, "%d of 8 guarded writes at once that expect the same object were answered with success; expected 1", len(won)) {
+			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, and the writer that was told success wrote \"writer %d\"", c.read(path), won[0])
 		}
 	}
 }
@@ -184,7 +184,7 @@ func writeGuardedOutsider(c *Case) {
 	path, theirs := c.path("in", "shared"), c.path("theirs")
 	c.must(os.Mkdir(c.path("in"), 0o755))
 	c.whileWriting(500, func(round int) (ask refserver.Dispatch, meanwhile func(), judge func(answer)) {
-		w := receipt(c, "the first version", c.do(put(wire.KindWriteFile, path, []byte("base"))))
+		w := receipt(c, "writeFile of the first version", c.do(put(wire.KindWriteFile, path, []byte("base"))))
 		if w.Inode == "" {
 			c.skip("a write's receipt has no inode to expect")
 		}
@@ -194,7 +194,7 @@ func writeGuardedOutsider(c *Case) {
 			func() { c.must(os.Rename(theirs, path)) },
 			func(how answer) {
 				if _, ok := how.Outcome.(wire.WriteOutcome); !ok {
-					c.failed("a writer that lost", how, wire.CodePreconditionFailed)
+					c.failed("a write that came second", how, wire.CodePreconditionFailed)
 				}
 				c.expect(c.read(path) == outsider, "in round %d a file that was not the expected one was replaced", round)
 			}
@@ -210,13 +210,13 @@ func spin(d time.Duration) {
 func appendRow(c *Case) {
 	c.begin(refserver.Config{})
 	path := c.path("log")
-	c.succeeded("to a file that is not there", c.do(put(wire.KindAppendFile, path, []byte("one\n"))))
-	c.succeeded("to a file", c.do(put(wire.KindAppendFile, path, []byte("two\n"))))
-	c.succeeded("nothing", c.do(put(wire.KindAppendFile, path, nil)))
-	c.expect(c.read(path) == "one\ntwo\n", "the file holds %q", c.read(path))
+	c.succeeded("appendFile to a file that is not there", c.do(put(wire.KindAppendFile, path, []byte("one\n"))))
+	c.succeeded("appendFile to a file", c.do(put(wire.KindAppendFile, path, []byte("two\n"))))
+	c.succeeded("appendFile of nothing", c.do(put(wire.KindAppendFile, path, nil)))
+	c.expect(c.read(path) == "one\ntwo\n", "the file holds %q, expected \"one\\ntwo\\n\"", c.read(path))
 	big := noise(700_000, 3)
-	c.succeeded("in several parts", c.do(put(wire.KindAppendFile, path, big)))
-	c.expect(c.read(path) == "one\ntwo\n"+string(big), "the file holds %d bytes", len(c.read(path)))
+	c.succeeded("appendFile in several parts", c.do(put(wire.KindAppendFile, path, big)))
+	c.expect(c.read(path) == "one\ntwo\n"+string(big), "the file holds %d bytes, expected the two lines before and the 700000 that were appended", len(c.read(path)))
 }
 
 func appendRace(c *Case) {
@@ -231,7 +231,7 @@ func appendRace(c *Case) {
 		for i, a := range all {
 			want := 1
 			if how := a.settled(); !c.done(how) {
-				c.failed("an append beside others", how)
+				c.failed("appendFile beside others", how)
 				want = 0
 			}
 			n := strings.Count(c.read(path), fmt.Sprintf("<%d by %d>", round, i))

@@ -144,7 +144,7 @@ func tryOut(ctx context.Context, cfg *Config, base string) error {
 	}
 	e := &UnusableError{Finding: r.Findings[0], Output: r.Output}
 	if strings.Contains(e.Finding, "code 127") || strings.Contains(e.Finding, "code 126") {
-		e.Finding += "; it is run in a folder of the row's own, so name programs by their whole path"
+		e.Finding += "; /bin/sh runs the line in a folder of the row's own, so name programs by their whole path"
 	}
 	return e
 }
@@ -152,7 +152,7 @@ func tryOut(ctx context.Context, cfg *Config, base string) error {
 // make makes the row's folder anew. What an earlier run has kept there goes, lest it
 // be taken for what happens now; a folder of anybody else's is left alone.
 func (p place) make(dir string) error {
-	ours := []string{p.home, p.workspace, p.temp}
+	ours := []string{p.home, p.workspace, p.temp, p.user}
 	if _, err := os.Lstat(dir); err == nil {
 		for _, d := range ours {
 			if info, err := os.Lstat(d); err != nil || !info.IsDir() {
@@ -173,15 +173,12 @@ func (p place) make(dir string) error {
 
 // runRow gives one row its folder and its time.
 func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
-	limit := row.limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	limited, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, row.patience())
 	defer cancel()
 	start := time.Now()
-	c := &Case{ctx: limited, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), verdict: Pass}
-	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "workspace"), temp: filepath.Join(c.dir, "tmp"), credential: credential}
+	c := &Case{ctx: limited, cfg: cfg, row: &row, dir: filepath.Join(base, row.ID), trace: newTrace(), own: map[string]bool{}, known: map[int]string{}, verdict: Pass}
+	c.place = place{home: filepath.Join(c.dir, "home"), workspace: filepath.Join(c.dir, "workspace"), temp: filepath.Join(c.dir, "tmp"),
+		user: filepath.Join(c.dir, "user"), credential: credential}
 	if err := c.place.make(c.dir); err != nil {
 		return Result{Row: row, Verdict: Fail, Findings: []string{"the suite itself: " + err.Error()}}
 	}
@@ -189,7 +186,7 @@ func runRow(ctx context.Context, cfg *Config, row Row, base string) Result {
 	if ctx.Err() != nil {
 		c.verdict, c.findings = NotJudged, nil
 	}
-	r := Result{Row: row, Verdict: c.verdict, Findings: c.findings, Took: time.Since(start)}
+	r := Result{Row: row, Verdict: c.verdict, Findings: c.findings, Notes: c.notes, Took: time.Since(start)}
 	if r.Verdict == Fail {
 		r.Frames = c.trace.lines()
 		for _, x := range c.procs {

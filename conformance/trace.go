@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -18,6 +19,7 @@ type message struct {
 	refserver.Frame
 	dir refserver.Direction
 	at  time.Time
+	raw bool // written by the row itself, past the server's books
 	// sum tells chunks of different content, and results of different outcomes,
 	// apart; 0 for all others.
 	sum   uint64
@@ -31,9 +33,10 @@ type trace struct {
 	start time.Time
 	all   []message
 	left  int // messages that were not kept
-	// secrets must not go over the wire; leaked are the types of frames that held one.
-	secrets []string
-	leaked  []string
+	// secret is a key's seed that must not go over the wire; leaked are the types of
+	// frames that held it.
+	secret []byte
+	leaked []string
 	// garbled are the types of text frames that were not UTF-8.
 	garbled []string
 }
@@ -57,16 +60,18 @@ func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
 		m.hello, _ = decoded.(*wire.Hello)
 		m.beat, _ = decoded.(*wire.Heartbeat)
 	}
+	if dir == refserver.FromServer && f.Type == "raw" {
+		m.raw = true
+		m.parse(raw)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if dir == refserver.FromDevice {
 		if !f.Binary && !utf8.Valid(raw) {
 			t.garbled = append(t.garbled, f.Type)
 		}
-		for _, s := range t.secrets {
-			if strings.Contains(string(raw), s) {
-				t.leaked = append(t.leaked, f.Type)
-			}
+		if t.secret != nil && holdsKey(string(raw), t.secret) != "" {
+			t.leaked = append(t.leaked, f.Type)
 		}
 	}
 	most := mostOfDevice
@@ -77,6 +82,22 @@ func (t *trace) see(dir refserver.Direction, f refserver.Frame, raw []byte) {
 		t.all = append(t.all, m)
 	} else {
 		t.left++
+	}
+}
+
+// parse reads from a frame that the server did not write what is shown of others.
+func (m *message) parse(raw []byte) {
+	var f struct {
+		T             string   `json:"t"`
+		Gen           wire.Gen `json:"gen"`
+		InstructionID string   `json:"instructionId"`
+		Kind          string   `json:"kind"`
+		Reason        string   `json:"reason"`
+		Code          string   `json:"code"`
+		Part          string   `json:"part"`
+	}
+	if json.Unmarshal(raw, &f) == nil && f.T != "" {
+		m.Type, m.Gen, m.InstructionID, m.Kind = f.T, f.Gen, f.InstructionID, f.Kind+f.Reason+f.Code+f.Part
 	}
 }
 
@@ -209,6 +230,9 @@ func (m *message) line(start time.Time) string {
 	}
 	if m.InstructionID != "" {
 		fmt.Fprintf(&b, " %s", shorten(m.InstructionID))
+	}
+	if m.raw {
+		b.WriteString(" (as the row has it)")
 	}
 	if m.Refused != "" {
 		fmt.Fprintf(&b, " REFUSED %s", m.Refused)

@@ -68,7 +68,7 @@ func judgeVariants(t *testing.T, variants []variant, right func(Result) bool, ot
 }
 
 // imports are what a replaced text may need and its file may not have.
-var imports = []string{"bytes", "encoding/pem", "net", "strconv", "sync", "time"}
+var imports = []string{"bytes", "crypto/x509", "encoding/base64", "encoding/pem", "fmt", "net", "os/exec", "strconv", "sync", "time"}
 
 // texts are the changed files of the minimal executor, by their paths.
 func (v variant) texts(t *testing.T) map[string]string {

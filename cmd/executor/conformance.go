@@ -43,14 +43,22 @@ claimed is checked on processes, files, sockets and memory where that is
 possible. If a few rows fail they are judged once more, alone, and that counts;
 what was found beside the others is shown too.
 
-Another executor is given by two command lines. Both are run by /bin/sh in the
-row's folder, so name programs by whole paths. These words are replaced, and
-the same is in the environment:
+Another executor is given by two command lines. Each is given to /bin/sh -c as
+it is, in the row's folder, so name programs by whole paths. Signals go to what
+the line runs, also where the shell stays before it; a line that ends in one
+command, or in 'exec' and one, is the surest. These words are replaced, and the
+same is in the environment:
 
   {server}      SEMA_SERVER      the server's address, http://127.0.0.1:PORT
   {home}        SEMA_HOME        an empty folder for the executor's own files
   {workspace}   SEMA_WORKSPACE   the folder to enroll as workspace root
   {credential}  SEMA_CREDENTIAL  the user's bearer credential (--enroll only)
+
+HOME and TMPDIR are folders of the row's as well, and are searched for what must
+not be kept; XDG_* folders and the session bus are taken away, so that neither
+your files nor your keychain are reached. Have the executor keep its key in a
+file, as the default lines do with --key-store file: in a keychain it cannot be
+looked at. What a runtime needs of your own home, name in the line.
 
 --enroll registers the device and ends with code 0; --executor runs until a
 signal. Both may be run again for the same folder.

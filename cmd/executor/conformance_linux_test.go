@@ -15,6 +15,17 @@ import (
 
 func TestASuiteThatIsKilledLeavesNoExecutorBehind(t *testing.T) {
 	t.Setenv(asMain, "1")
+	for about, line := range map[string]string{
+		"in the shell's place":      "exec /bin/sh -c 'echo $$ >TOLD.new && mv TOLD.new TOLD && exec sleep 600'",
+		"below a shell that stays":  "/bin/sh -c 'echo $$ >TOLD.new && mv TOLD.new TOLD && exec sleep 600'; true",
+		"beside others, in a shell": "sleep 600 & (/bin/sh -c 'echo $$ >TOLD.new && mv TOLD.new TOLD && exec sleep 600'; true); true",
+	} {
+		t.Run(about, func(t *testing.T) { endsWithTheSuite(t, line) })
+	}
+}
+
+// endsWithTheSuite kills a suite whose executor has written its number to TOLD.
+func endsWithTheSuite(t *testing.T, line string) {
 	m := newMachine(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -23,7 +34,7 @@ func TestASuiteThatIsKilledLeavesNoExecutorBehind(t *testing.T) {
 	enroll, _ := conformance.Ours(self)
 	told := filepath.Join(t.TempDir(), "pid")
 	suite := m.command("device", "conformance", "--only", "exec-output", "--enroll", enroll,
-		"--executor", "/bin/sh -c 'echo $$ >"+told+".new && mv "+told+".new "+told+" && exec sleep 600'")
+		"--executor", strings.ReplaceAll(line, "TOLD", told))
 	suite.Env = append(suite.Env, "TMPDIR="+t.TempDir())
 	if err := suite.Start(); err != nil {
 		t.Fatal(err)

@@ -19,15 +19,19 @@ func (w *work) exec(f serverFrame) frame {
 	if json.Unmarshal(f.Args, &args) != nil || args.Command == nil {
 		return failure("invalid", "args.command is not a text")
 	}
-	// The command waits until its number is on record, so that a crash at any moment
-	// leaves either no command or one that the next start finds.
+	// The command waits until its number is on record, and lives no longer than this
+	// process holds the pipe: a crash at any moment ends it too.
 	gate, open, err := os.Pipe()
 	if err != nil {
 		return failure("spawn_error", err.Error())
 	}
 	defer gate.Close()
 	defer open.Close()
-	cmd := exec.Command("/bin/sh", "-c", `read -r go <&3 && exec /bin/sh -c "$0" 3<&-`, *args.Command)
+	self, err := os.Executable()
+	if err != nil {
+		return failure("spawn_error", err.Error())
+	}
+	cmd := exec.Command(self, "run", *args.Command)
 	cmd.ExtraFiles = []*os.File{gate}
 	cmd.Dir = f.Cwd
 	if cmd.Dir == "" {
@@ -83,7 +87,7 @@ func (w *work) exec(f serverFrame) frame {
 		return failure("spawn_error", err.Error())
 	}
 	defer os.Remove(note)
-	open.Write([]byte("go\n"))
+	open.Write([]byte{1})
 	cmd.Stdout.(*os.File).Close()
 	cmd.Stderr.(*os.File).Close()
 
@@ -95,11 +99,10 @@ func (w *work) exec(f serverFrame) frame {
 	select {
 	case <-exited:
 	case <-w.ended:
-		killTree(pid)
+		open.Close() // which ends it
 		<-exited
 	}
 	stopped := isClosed(w.ended) && w.why != ""
-	syscall.Kill(-pid, syscall.SIGKILL) // nothing outlives its command
 	drained := make(chan struct{})
 	go func() {
 		readers.Wait()
@@ -123,59 +126,14 @@ func (w *work) exec(f serverFrame) frame {
 		r.Close()
 	}
 	<-drained
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return failure("outcome_unknown", "the command's keeper was killed: what the command started may still run")
+	}
 	if stopped || isClosed(w.ended) {
 		return w.stopped(true)
 	}
 	code := cmd.ProcessState.ExitCode()
-	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		code = 128 + int(s.Signal())
-	}
 	return frame{"ok": true, "kind": "exec", "exitCode": code}
-}
-
-// living lists the processes that are no zombies, with their parents.
-func living() map[int]int {
-	parents := map[int]int{}
-	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,stat=").Output()
-	if err != nil {
-		return parents
-	}
-	for line := range strings.Lines(string(out)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || strings.HasPrefix(f[2], "Z") {
-			continue
-		}
-		pid, _ := strconv.Atoi(f[0])
-		parents[pid], _ = strconv.Atoi(f[1])
-	}
-	return parents
-}
-
-// killTree ends a process and all its descendants and returns when they are dead.
-func killTree(root int) {
-	tree := map[int]bool{root: true}
-	for {
-		parents := living()
-		for grown := true; grown; {
-			grown = false
-			for pid, parent := range parents {
-				if tree[parent] && !tree[pid] {
-					tree[pid], grown = true, true
-				}
-			}
-		}
-		left := 0
-		for pid := range tree {
-			if _, alive := parents[pid]; alive {
-				left++
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-		if left == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 // bootTime tells one run of the machine from another.
@@ -187,33 +145,27 @@ func bootTime() string {
 	return string(out)
 }
 
-// endLeftovers ends the commands of a process that was killed. After a reboot their
-// numbers are others', who are left alone.
+// endLeftovers waits until the commands of a process that was killed have ended, as
+// their keepers see to. After a reboot their numbers are others', who are left alone.
 func endLeftovers(home string) error {
 	notes, err := filepath.Glob(filepath.Join(home, "group-*"))
 	if err != nil {
 		return err
 	}
 	for _, n := range notes {
-		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(n), "group-"))
+		group, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(n), "group-"))
 		if err != nil {
 			continue
 		}
 		boot, err := os.ReadFile(n)
-		for err == nil && string(boot) == bootTime() && syscall.Kill(-pid, syscall.SIGKILL) == nil && anyInGroup(pid) {
+		deadline := time.Now().Add(5 * time.Second)
+		for err == nil && string(boot) == bootTime() && len(members(group)) > 0 {
+			if time.Now().After(deadline) { // there is no keeper any more
+				syscall.Kill(-group, syscall.SIGKILL)
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		os.Remove(n)
 	}
 	return nil
-}
-
-// anyInGroup reports whether a process of the group is alive.
-func anyInGroup(group int) bool {
-	for pid := range living() {
-		if g, err := syscall.Getpgid(pid); err == nil && g == group {
-			return true
-		}
-	}
-	return false
 }

@@ -39,6 +39,8 @@ func main() {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "enroll":
 		err = enroll(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	case len(os.Args) == 3 && os.Args[1] == "run":
+		os.Exit(keep(os.Args[2])) // by itself: see exec
 	case len(os.Args) == 3 && os.Args[1] == "serve":
 		err = serve(os.Args[2])
 	default:

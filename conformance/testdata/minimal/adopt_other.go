@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// adopt does nothing: this system has no such thing.
+func adopt() {}
