@@ -122,6 +122,9 @@ func (s *Schedule) server(trace func(refserver.Direction, refserver.Frame, []byt
 		Rand: rand.NewChaCha8(seedBytes(s.Seed)), Trace: trace,
 		Heartbeat: c.Heartbeat, ReconnectGrace: c.ReconnectGrace, Lease: c.Lease, KeepLease: c.KeepLease,
 		MaxInflight: c.MaxInflight, FirstGeneration: c.FirstGeneration, PayloadPart: c.PayloadPart,
+		// Who consumes slowly here has chunks acknowledged as he takes them. For the
+		// others a pause of a busy machine must not cost the command its life.
+		PendingBytes: 1 << 30, PendingEntries: 1 << 24,
 	}
 }
 
