@@ -115,6 +115,6 @@ func objection(v refserver.Violation) string {
 	add(v.Type == string(wire.TypeChunk), "streamSeq %d", v.Seq)
 	add(v.Type == string(wire.TypeResult), "deviceSeq %d", v.Seq)
 	add(v.Type == string(wire.TypeHeartbeat), "seq %d", v.Seq)
-	add(v.Detail != "", "%s", v.Detail)
+	add(v.Detail != "" && (v.Type != "" || v.Size > 0), "%s", v.Detail) // else it says the same
 	return fmt.Sprintf("the server objects, %s: %s [%s]", v.Reason, words, strings.Join(about, ", "))
 }

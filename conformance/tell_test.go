@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -74,6 +75,20 @@ func TestFramesThatARowWritesItselfAreShownWithWhatMatters(t *testing.T) {
 	for _, want := range []string{"← bye ", "gen=4 revoked", "← cancel ", "…8R0S2V4W", "← raw "} {
 		if !strings.Contains(lines, want) {
 			t.Errorf("without %q:\n%s", want, lines)
+		}
+	}
+}
+
+// A promise of which half was not judged does not pass for one that was.
+func TestWhatARowCouldNotJudgeIsSaidBesideItsVerdict(t *testing.T) {
+	results := []Result{{Row: Row{ID: "a", Section: "§1"}, Verdict: Pass, Notes: []string{"root may enter every folder"}}}
+	var text, asJSON, asXML strings.Builder
+	if err := errors.Join(NewPrinter(&text).Row(results[0]), WriteJSON(&asJSON, results), WriteJUnit(&asXML, results, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for _, report := range []string{text.String(), asJSON.String(), asXML.String()} {
+		if !strings.Contains(report, "root may enter every folder") {
+			t.Errorf("it is not said:\n%s", report)
 		}
 	}
 }

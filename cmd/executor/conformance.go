@@ -40,8 +40,9 @@ the frames of the exchange, or not applicable. On a terminal rows are folded;
 elsewhere each is one line, so that 'grep' finds it whole. Each row runs against
 a reference server of its own on this machine, in a folder of its own; what is
 claimed is checked on processes, files, sockets and memory where that is
-possible. If a few rows fail they are judged once more, alone, and that counts;
-what was found beside the others is shown too.
+possible, and where half a promise cannot be (nothing is closed to root) that is
+said. If a few rows fail they are judged once more, alone, and that counts; what
+was found beside the others is shown too.
 
 Another executor is given by two command lines. Each is given to /bin/sh -c as
 it is, in the row's folder, so name programs by whole paths. Signals go to what
