@@ -10,8 +10,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,6 +42,11 @@ func TestMain(m *testing.M) {
 			a.services = withoutServices()
 		}
 		os.Exit(run(os.Args[1:], a))
+	}
+	// Below nohup a hangup is ignored, which programs that are started inherit: they
+	// are to be in the terminal of a person. A signal that is handled is not.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }
