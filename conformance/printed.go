@@ -1,12 +1,13 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
+	"syscall"
 	"unicode"
 )
 
@@ -22,6 +23,7 @@ type printed struct {
 	over chan struct{} // closed when nobody can print any more, or close was called
 
 	mu   sync.Mutex
+	buf  [32 << 10]byte
 	kept int
 	lost int64 // bytes above mostPrinted
 }
@@ -51,19 +53,39 @@ func isPrinted(path string) bool { return strings.HasPrefix(filepath.Base(path),
 func (p *printed) take() {
 	defer close(p.over)
 	defer p.log.Close()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := p.r.Read(buf)
-		p.mu.Lock()
-		keep := min(n, mostPrinted-p.kept)
-		p.lost += int64(n - keep)
-		p.kept += keep
-		_, _ = p.log.Write(buf[:keep]) // what is not in the file is not shown
-		p.mu.Unlock()
-		if err != nil {
-			return
-		}
+	raw, err := p.r.SyscallConn()
+	if err != nil {
+		return
 	}
+	_ = raw.Read(func(fd uintptr) bool { // its end is the pipe's, or that of close
+		for {
+			if n, over := p.part(fd); over || n == 0 {
+				return over
+			}
+		}
+	})
+}
+
+// part takes what is in the pipe, or the next of it: none if it is empty. Reading and
+// keeping are one step, so that whoever finds it empty finds all of it kept.
+func (p *printed) part(fd uintptr) (n int, over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, err := syscall.Read(int(fd), p.buf[:])
+	for errors.Is(err, syscall.EINTR) {
+		n, err = syscall.Read(int(fd), p.buf[:])
+	}
+	switch {
+	case errors.Is(err, syscall.EAGAIN):
+		return 0, false
+	case err != nil || n == 0:
+		return 0, true
+	}
+	keep := min(n, mostPrinted-p.kept)
+	p.lost += int64(n - keep)
+	p.kept += keep
+	_, _ = p.log.Write(p.buf[:keep]) // what is not in the file is not shown
+	return n, false
 }
 
 // close stops taking; what still prints then gets a broken pipe.
@@ -72,15 +94,17 @@ func (p *printed) close() {
 	<-p.over
 }
 
-// all returns what was printed, and how many bytes more than are kept. Of a
-// process that has ended the rest is waited for, but not for what its children
-// may still print.
-func (p *printed) all(ended bool) (text string, lost int64) {
-	if ended {
-		select {
-		case <-p.over:
-		case <-time.After(300 * time.Millisecond):
-		}
+// all returns what was printed up to now, and how many bytes more than are kept. What
+// a process wrote before it ended is in the pipe by then.
+func (p *printed) all() (text string, lost int64) {
+	if raw, err := p.r.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // unless it was closed
+			for range 64 { // no more than any pipe holds: others may go on printing
+				if n, over := p.part(fd); over || n == 0 {
+					return
+				}
+			}
+		})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +118,7 @@ func (p *printed) all(ended bool) (text string, lost int64) {
 // printed returns the end of what it printed, in lines that are fit to be shown:
 // no longer than a few of the terminal's, and without what would steer it.
 func (x *process) printed(lines int) []string {
-	text, lost := x.out.all(x.ended())
+	text, lost := x.out.all()
 	text = strings.TrimRight(text, "\n")
 	if text == "" && lost == 0 {
 		return nil

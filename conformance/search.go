@@ -131,7 +131,7 @@ func (c *Case) nowhere(what string, texts ...string) {
 
 // said is all that a process printed; more than is kept cannot be searched.
 func (c *Case) said(x *process) string {
-	text, lost := x.out.all(x.ended())
+	text, lost := x.out.all()
 	c.expect(lost == 0, "the executor printed %d bytes more than the %d that are searched here", lost, mostPrinted)
 	return text
 }
