@@ -113,9 +113,12 @@ func (j *judge) fromDevice(f refserver.Frame, raw []byte) {
 	}
 }
 
-// reorderEntries is how many chunks a server holds while one before them is missing
-// (R8).
-const reorderEntries = 64
+// reorderEntries is how many chunks, and reorderBytes how much, a server holds while
+// one before them is missing (R8).
+const (
+	reorderEntries = 64
+	reorderBytes   = 2 << 20
+)
 
 func (j *judge) chunk(f refserver.Frame, c *conn, a *asked) {
 	next := c.chunks[a.id]

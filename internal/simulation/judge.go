@@ -168,8 +168,19 @@ func (j *judge) calms() {
 	j.calm = time.Now()
 	for id, a := range j.asks {
 		c := j.conns[j.newest]
-		a.owed = a.settled == nil && c != nil && c.listed[id]
+		a.owed = a.settled == nil && c != nil && c.listed[id] && !j.stranded(a)
 	}
+}
+
+// stranded reports whether no more of the output may be sent before something of it is
+// acknowledged. With all faults over it is where acknowledgements were swallowed on a
+// connection that is still in use: no executor can tell that from a slow server.
+func (j *judge) stranded(a *asked) bool {
+	chunks, bytes := int64(len(a.sizes))-a.acked, 0
+	for _, n := range a.sizes[a.acked:] {
+		bytes += n
+	}
+	return chunks >= min(int64(j.bounds.chunks), reorderEntries) || 2*bytes >= min(j.bounds.lane, reorderBytes)
 }
 
 // leaves is told right before the executor is.

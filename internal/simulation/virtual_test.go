@@ -44,6 +44,12 @@ func TestSeed(t *testing.T) {
 	}
 }
 
+// In this schedule the server swallows what it owes for the last 64 chunks that may be
+// under way, and the connection stays: nobody can send anything more.
+func TestAcknowledgementsThatNeverComeAreNotTheExecutorsFault(t *testing.T) {
+	play(t, Generate(1796030461802, VirtualPace).Keep([]int{9, 10, 16}))
+}
+
 // seedsInTest is how many seeds every run of the tests plays.
 const seedsInTest = 500
 
