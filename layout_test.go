@@ -18,7 +18,6 @@ const module = "github.com/sema-agent/device-executor/"
 var storeys = []string{
 	"internal/simulation",
 	"internal/bench",
-	"internal/simulation",
 	"cmd/executor",
 	"service",
 	"conformance",

@@ -3,9 +3,11 @@ package fence
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/sema-agent/device-executor/internal/process"
+	"github.com/sema-agent/device-executor/internal/regular"
 )
 
 // holderFile is beside the lock, and names the process that holds it. A lock belongs
@@ -24,11 +26,11 @@ func holderPath(lock string) string { return filepath.Join(filepath.Dir(lock), h
 
 // thisInstance is this process.
 func thisInstance() (instance, error) {
-	boot, err := bootID()
+	boot, err := process.BootID()
 	if err != nil {
 		return instance{}, err
 	}
-	start, ok := startOf(os.Getpid())
+	start, ok := process.StartTime(os.Getpid())
 	if !ok {
 		return instance{}, errors.New("this process is not to be found among the processes")
 	}
@@ -52,23 +54,18 @@ func recordHolder(lock string) {
 // there is none, or it is not alive any more.
 func recordedHolder(lock string) (pid int) {
 	path := holderPath(lock)
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() { // it might hold us up
-		return 0
-	}
-	f, err := os.Open(path)
+	text, err := regular.Read(path, 4<<10)
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
 	var of instance
-	text, _ := io.ReadAll(io.LimitReader(f, 4<<10))
 	if json.Unmarshal(text, &of) != nil || of.PID < 1 || of.BootID == "" {
 		return 0
 	}
-	if boot, err := bootID(); err != nil || boot != of.BootID {
+	if boot, err := process.BootID(); err != nil || boot != of.BootID {
 		return 0
 	}
-	if start, ok := startOf(of.PID); !ok || start != of.StartTime {
+	if start, ok := process.StartTime(of.PID); !ok || start != of.StartTime {
 		return 0
 	}
 	return of.PID

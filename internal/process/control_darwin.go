@@ -29,7 +29,7 @@ type control struct {
 
 // New returns the Control of this machine.
 func New(cfg Config) (Control, error) {
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		return nil, fmt.Errorf("process control: boot id: %w", err)
 	}
@@ -51,7 +51,8 @@ func New(cfg Config) (Control, error) {
 	return c, nil
 }
 
-func bootID() (string, error) { return unix.Sysctl("kern.bootsessionuuid") }
+// BootID names the boot of this machine, as [Recorded] has it.
+func BootID() (string, error) { return unix.Sysctl("kern.bootsessionuuid") }
 
 // RunIfSupervisor has nothing to do on macOS, which has no helper processes.
 func RunIfSupervisor() {}

@@ -47,7 +47,7 @@ func New(cfg Config) (Control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("process control: read /proc: %w (is it mounted?)", err)
 	}
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		return nil, fmt.Errorf("process control: boot id: %w", err)
 	}
@@ -71,7 +71,8 @@ func New(cfg Config) (Control, error) {
 	return c, nil
 }
 
-func bootID() (string, error) {
+// BootID names the boot of this machine, as [Recorded] has it.
+func BootID() (string, error) {
 	b, err := readSmall("/proc/sys/kernel/random/boot_id")
 	return string(trimNewline(b)), err
 }

@@ -43,6 +43,13 @@ func readProc(pid int) (proc, error) {
 	return parseStat(pid, b)
 }
 
+// StartTime is when the process with this number started, in the unit of [Recorded];
+// false if it is not alive, or not ours to see.
+func StartTime(pid int) (start uint64, ok bool) {
+	p, err := readProc(pid)
+	return p.start, err == nil && p.live()
+}
+
 // parseStat reads field 3 and on, behind the last parenthesis: the second
 // field is the program's name, which may contain anything.
 func parseStat(pid int, b []byte) (proc, error) {

@@ -18,7 +18,7 @@ import (
 // nothing. It returns a *SurvivorsError for what would not die before ctx ended, or
 // within ten seconds.
 func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		return err
 	}

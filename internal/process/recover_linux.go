@@ -32,7 +32,7 @@ func Recover(ctx context.Context, entries []Recorded, log *slog.Logger) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func TestRecoverWaitsForAKeeperThatIsStillEndingATree(t *testing.T) {
 	t.Parallel()
 	x := torture{command: "(env -i setsid /bin/sleep %[1]s &)"}
 	_, token := x.spec(t)
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestRecoverWaitsForAKeeperThatIsStillEndingATree(t *testing.T) {
 // keeper: a keeper with nothing below it is over only when it ends.
 func TestRecoverIsNotDeceivedByAMomentWithoutProcesses(t *testing.T) {
 	t.Parallel()
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestForgedAndTornEntriesHarmNobody(t *testing.T) {
 	cmd, s, _ := torture{command: "sleep %[1]s"}.begin(t, c)
 	live := cmd.(*command).recorded
 
-	boot, err := bootID()
+	boot, err := BootID()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,17 @@ func procOf(k *unix.KinfoProc) lineage.Proc {
 	}
 }
 
+// StartTime is when the process with this number started, in the unit of [Recorded];
+// false if it is not alive.
+func StartTime(pid int) (start uint64, ok bool) {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return 0, false
+	}
+	p := procOf(k)
+	return p.Start, p.PID == pid && !p.Zombie
+}
+
 // kernel answers what the table does not say.
 type kernel struct{}
 
