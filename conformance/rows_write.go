@@ -50,6 +50,23 @@ func writeReceipt(c *Case) {
 	c.expect(err == nil && info.Mode().IsRegular() && c.read(w.CanonicalPath) == "three", "canonicalPath is %q, which is not the file that was written: %v", w.CanonicalPath, err)
 }
 
+// oneWins judges writes at once to a path, of which the n-th writes "writer n": one is
+// answered with success, and it is the one whose text is there; the others with code.
+func oneWins(c *Case, path string, all []*asked, what string, code wire.ErrorCode) {
+	var won []int
+	for i, call := range all {
+		a := call.settled()
+		if _, ok := a.Outcome.(wire.WriteOutcome); ok {
+			won = append(won, i)
+		} else {
+			c.failed("a write that came second", a, code)
+		}
+	}
+	if c.expect(len(won) == 1, "%d of %d %s were answered with success; expected 1", len(won), len(all), what) {
+		c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, and the writer that was told success wrote \"writer %d\"", c.read(path), won[0])
+	}
+}
+
 func writeExclusive(c *Case) {
 	c.begin(refserver.Config{MaxInflight: 8})
 	for round := range 6 {
@@ -58,18 +75,7 @@ func writeExclusive(c *Case) {
 		for i := range 8 {
 			all = append(all, c.ask(put(wire.KindWriteFileExclusive, path, fmt.Appendf(nil, "writer %d", i))))
 		}
-		var won []int
-		for i, call := range all {
-			a := call.settled()
-			if _, ok := a.Outcome.(wire.WriteOutcome); ok {
-				won = append(won, i)
-			} else {
-				c.failed("a write that came second", a, wire.CodeAlreadyExists)
-			}
-		}
-		if c.expect(len(won) == 1, "%d of 8 exclusive writes at once to one path were answered with success; expected 1", len(won)) {
-			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, and the writer that was told success wrote \"writer %d\"", c.read(path), won[0])
-		}
+		oneWins(c, path, all, "exclusive writes at once to one path", wire.CodeAlreadyExists)
 	}
 	c.must(os.Symlink("nowhere", c.path("dangling")))
 	c.failed("an exclusive write over a link to nothing", c.do(put(wire.KindWriteFileExclusive, c.path("dangling"), []byte("x"))), wire.CodeAlreadyExists)
@@ -160,18 +166,7 @@ func writeGuardedRace(c *Case) {
 		for i := range 8 {
 			all = append(all, c.ask(guarded(path, fmt.Sprintf("writer %d", i), wire.Expect{CanonicalPath: path, FileID: w.Inode})))
 		}
-		var won []int
-		for i, call := range all {
-			a := call.settled()
-			if _, ok := a.Outcome.(wire.WriteOutcome); ok {
-				won = append(won, i)
-			} else {
-				c.failed("a write that came second", a, wire.CodePreconditionFailed)
-			}
-		}
-		if c.expect(len(won) == 1, "%d of 8 guarded writes at once that expect the same object were answered with success; expected 1", len(won)) {
-			c.expect(c.read(path) == fmt.Sprintf("writer %d", won[0]), "the file holds %q, and the writer that was told success wrote \"writer %d\"", c.read(path), won[0])
-		}
+		oneWins(c, path, all, "guarded writes at once that expect the same object", wire.CodePreconditionFailed)
 	}
 }
 
