@@ -40,7 +40,10 @@ func endsWithTheSuite(t *testing.T, line string) {
 		t.Fatal(err)
 	}
 	var executor int
-	for executor == 0 {
+	for deadline := time.Now().Add(patienceInTests); executor == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the executor was never started")
+		}
 		b, err := os.ReadFile(told)
 		if err == nil {
 			executor, err = strconv.Atoi(strings.TrimSpace(string(b)))
@@ -48,7 +51,6 @@ func endsWithTheSuite(t *testing.T, line string) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	if err := suite.Process.Kill(); err != nil {
 		t.Fatal(err)
